@@ -1,0 +1,71 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+
+	"gpuledger/billing/money"
+)
+
+// Reader reads the deliveries of one bill source.
+type Reader interface {
+	// Deliveries returns the newest complete delivery of each billing period,
+	// oldest period first. A half-written or mismatching delivery is an error
+	// that wraps ErrIncomplete and names what is missing.
+	Deliveries(ctx context.Context) ([]Delivery, error)
+
+	// Read decodes every line of one delivery, classed, and passes it to fn with
+	// kept = keep(line). A line's identity, class, costs and type are set when
+	// keep is called; tags may be left unread for a line that is not kept. The
+	// line is reused between calls. Read stops at the first error: a *RowError
+	// for a row that does not parse, or one that wraps ErrIncomplete for a file
+	// that is absent, truncated or not of the size the manifest gives.
+	Read(ctx context.Context, d Delivery, keep func(*Line) bool, fn func(l *Line, kept bool) error) error
+}
+
+// ErrIncomplete marks input that is not (yet) whole: a later try may succeed
+// without anybody changing anything. The program exits with 3 for it.
+var ErrIncomplete = errors.New("delivery incomplete")
+
+// RowError says where a delivery is broken and what to do.
+type RowError struct {
+	File   string
+	Row    int64  // 1 is the first data row
+	Column string // "" where the whole row is broken
+	Err    error
+}
+
+func (e *RowError) Error() string {
+	where := fmt.Sprintf("%s: row %d", e.File, e.Row)
+	if e.Column != "" {
+		where += ", column " + e.Column
+	}
+	return where + ": " + e.Err.Error() + "; nothing of this delivery was loaded; ask the provider for a new delivery or mend the file"
+}
+
+func (e *RowError) Unwrap() error { return e.Err }
+
+// isHours accepts the spellings of the hour as a unit: "Hrs" (AWS), "Hours"
+// (FOCUS), "1 Hour" (Azure).
+func isHours(unit string) bool {
+	switch strings.ToLower(strings.TrimPrefix(strings.TrimSpace(unit), "1 ")) {
+	case "hrs", "hours", "hour", "h", "instance-hours", "instance-hrs":
+		return true
+	}
+	return false
+}
+
+var (
+	bigHourMicros = big.NewInt(3_600_000_000)
+	bigUnit       = new(big.Int).Exp(big.NewInt(10), big.NewInt(money.Scale), nil)
+)
+
+// hoursToMicros rounds to the nearest microsecond.
+func hoursToMicros(q money.Amount) int64 {
+	n := new(big.Int).Mul(q.Big(), bigHourMicros)
+	half := new(big.Int).Rsh(bigUnit, 1)
+	return n.Quo(n.Add(n, half), bigUnit).Int64()
+}

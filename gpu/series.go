@@ -1,0 +1,15 @@
+package gpu
+
+// Sample is one true sample with its own timestamp, never a value at a query step.
+type Sample struct {
+	UnixMilli int64
+	Value     float64
+}
+
+// Series is a run of samples of one metric with one label set, in ascending
+// order of time, at most one sample an instant, NaN (and so stale markers) removed.
+type Series struct {
+	Metric  string            // without type suffixes added or removed
+	Labels  map[string]string // without __name__; an empty value means absent and is left out
+	Samples []Sample
+}

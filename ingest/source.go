@@ -1,0 +1,37 @@
+// Package ingest loads one period of bills, samples or inventory, once.
+package ingest
+
+import (
+	"context"
+	"time"
+
+	"gpuledger/billing/period"
+	"gpuledger/gpu"
+)
+
+// Selector chooses series: any of the metric names, with every label equal.
+type Selector struct {
+	Metrics []string
+	Equal   map[string]string
+}
+
+// Source reads true samples with their true timestamps from one telemetry store.
+type Source interface {
+	// Select calls fn once for each matching series with samples in the span
+	// (start inclusive, end exclusive). The series is fn's to keep. Series come
+	// in no particular order. An error from fn stops the read.
+	Select(ctx context.Context, sel Selector, span period.Span, fn func(gpu.Series) error) error
+
+	// Describe says what the store is and which time it holds. It is read-only
+	// and cheap.
+	Describe(ctx context.Context) (Description, error)
+}
+
+// Description is what a source says of itself.
+type Description struct {
+	Driver  string    // "remote_read" or "openmetrics"
+	Version string    // the server's version, "" where unknown
+	Oldest  time.Time // first instant it holds; zero where unknown
+	Newest  time.Time
+	Detail  string // one sentence for a person
+}
