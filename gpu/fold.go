@@ -1,0 +1,477 @@
+package gpu
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"gpuledger/billing/period"
+)
+
+// Neighbourhood is how far to either side of an hour samples are read, so that a
+// sample at the edge knows its neighbour.
+const Neighbourhood = 15 * time.Minute
+
+// FoldHour turns one hour of a cluster's series into node-hours, one for each GPU
+// node. The series hold the samples of the hour and of Neighbourhood to either
+// side; the result does not depend on their order, nor on what was read with them.
+func FoldHour(inventory, devices []Series, hour time.Time) ClusterHour {
+	span := period.Span{Start: hour, End: hour.Add(time.Hour)}
+	inv := NewInventory(inventory)
+	tel := NewTelemetry(devices, inv, span)
+	out := ClusterHour{Hour: hour, CoveredMicros: total(intersect(inv.covered, []interval{spanMicros(span)})), Unplaced: tel.Unplaced(), Inventory: inv}
+	for _, name := range gpuNodes(inv, tel) {
+		f := nodeFold{inv: inv, hour: spanMicros(span), name: name, node: inv.Nodes[name], devices: tel.devicesOf(name)}
+		if nh, ok := f.fold(); ok {
+			nh.Hour = hour
+			out.Nodes = append(out.Nodes, nh)
+		}
+	}
+	return out
+}
+
+// gpuNodes are the nodes with devices, with GPU capacity, or of a GPU instance type.
+func gpuNodes(inv *Inventory, tel *Telemetry) []string {
+	set := map[string]bool{}
+	for _, n := range tel.Nodes() {
+		set[n] = true
+	}
+	for name, n := range inv.Nodes {
+		if len(n.GPUCapacity) > 0 || IsGPUInstanceType(n.InstanceType) || n.Labels["nvidia_com_gpu_count"] != "" {
+			set[name] = true
+		}
+	}
+	out := make([]string, 0, len(set))
+	for n := range set {
+		out = append(out, n)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// nodeFold folds one node's hour.
+type nodeFold struct {
+	inv     *Inventory
+	hour    interval
+	name    string
+	node    *Node // nil where kube-state-metrics does not know it
+	devices []*device
+
+	ready    []interval
+	mode     Mode
+	replicas int
+}
+
+func (f *nodeFold) fold() (NodeHour, bool) {
+	uncovered := f.settleReady()
+	nh := NodeHour{Node: f.name, ReadyMicros: total(f.ready), UncoveredMicros: uncovered}
+	if uncovered == f.hour.length() {
+		return nh, false // nothing known: as if it had not been read
+	}
+	pods := f.pods()
+	for _, p := range pods {
+		nh.Pods = append(nh.Pods, f.podUse(p))
+	}
+	if nh.ReadyMicros == 0 {
+		return nh, true
+	}
+	want := f.expectedDevices(pods)
+	f.mode, f.replicas = sharing(f.node, max(want, len(f.devices)))
+	parts := f.partitions(want)
+	f.place(parts, pods)
+	for _, dev := range f.assemble(parts) {
+		nh.Devices = append(nh.Devices, dev)
+	}
+	return nh, true
+}
+
+// settleReady works out when the node was ready and how much of the hour nothing
+// is known about. Device samples are evidence where the inventory has a hole.
+func (f *nodeFold) settleReady() (uncovered int64) {
+	hour := []interval{f.hour}
+	var seen []interval
+	for _, d := range f.devices {
+		for _, p := range d.parts {
+			seen = append(seen, p.coverage()...)
+		}
+	}
+	seen = intersect(union(seen), hour)
+	if f.node == nil {
+		f.ready = seen
+		return f.hour.length() - total(seen)
+	}
+	covered := intersect(f.inv.covered, hour)
+	evidence := intersect(seen, complement(covered, f.hour))
+	f.ready = union(append(intersect(f.node.ready, hour), evidence...))
+	return f.hour.length() - total(union(append(covered, evidence...)))
+}
+
+func complement(in []interval, within interval) []interval {
+	var out []interval
+	at := within.start
+	for _, i := range in {
+		if i.start > at {
+			out = append(out, interval{at, i.start})
+		}
+		at = max(at, i.end)
+	}
+	if at < within.end {
+		out = append(out, interval{at, within.end})
+	}
+	return out
+}
+
+// pods returns the pods on the node that lived within the hour, by UID.
+func (f *nodeFold) pods() []*Pod {
+	var out []*Pod
+	for _, p := range f.inv.sortedPods() {
+		if p.Node == f.name && p.life.clip(f.hour).length() > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (f *nodeFold) podUse(p *Pod) PodUse {
+	return PodUse{
+		PodUID: p.UID, LifeMicros: p.life.clip(f.hour).length(),
+		CPUMilli: p.Requests["cpu"], Memory: p.Requests["memory"], GPUs: p.gpuRequest(),
+	}
+}
+
+func (p *Pod) gpuRequest() int64 {
+	var n int64
+	for r, q := range p.Requests {
+		if IsGPUResource(r) {
+			n += q
+		}
+	}
+	return n
+}
+
+// expectedDevices counts the node's GPUs from its instance type, its GPU count
+// label, or its capacity over its replicas; 0 where nothing says.
+func (f *nodeFold) expectedDevices(pods []*Pod) int {
+	if f.node != nil {
+		if t, ok := LookupInstanceType(f.node.InstanceType); ok {
+			return t.GPUs
+		}
+		if n, err := strconv.Atoi(f.node.Labels["nvidia_com_gpu_count"]); err == nil && n > 0 && f.node.Labels["nvidia_com_mig_strategy"] != "single" {
+			return n
+		}
+		if c := f.node.wholeGPUCapacity(); c > 0 && len(f.devices) == 0 {
+			return int(c) / max(1, labelReplicas(f.node))
+		}
+	}
+	if len(f.devices) > 0 {
+		return len(f.devices)
+	}
+	var most int64
+	for _, p := range pods {
+		most = max(most, p.Requests["nvidia_com_gpu"])
+	}
+	return int(most)
+}
+
+func (n *Node) wholeGPUCapacity() int64 {
+	return n.GPUCapacity["nvidia_com_gpu"] + n.GPUCapacity["nvidia_com_gpu_shared"]
+}
+
+func labelReplicas(n *Node) int {
+	for _, l := range []string{"nvidia_com_gpu_replicas", "cloud_google_com_gke_max_shared_clients_per_gpu"} {
+		if r, err := strconv.Atoi(n.Labels[l]); err == nil && r > 0 {
+			return r
+		}
+	}
+	return 0
+}
+
+// sharing tells the mode and the client slots of a node's whole GPUs, in the
+// order of reference/gpu-telemetry.md §4: labels, then capacity over the count of
+// physical GPUs; the shape of the data is the partition's own business.
+func sharing(n *Node, devices int) (Mode, int) {
+	if n == nil {
+		return ModeUnknown, 0
+	}
+	replicas := labelReplicas(n)
+	if capacity := n.wholeGPUCapacity(); replicas <= 1 && devices > 0 && capacity > int64(devices) {
+		replicas = int(capacity) / devices // the label stays 1 where GFD lacks the plugin's configuration
+	}
+	switch first(n.Labels, "nvidia_com_gpu_sharing_strategy", "cloud_google_com_gke_gpu_sharing_strategy") {
+	case "mps":
+		return ModeMPS, replicas
+	case "time-slicing", "time-sharing":
+		return ModeTimeSlicing, replicas
+	}
+	switch capacity := n.wholeGPUCapacity(); {
+	case replicas > 1:
+		return ModeTimeSlicing, replicas
+	case replicas == 1 || devices > 0 && capacity == int64(devices):
+		return ModeExclusive, 1
+	}
+	return ModeUnknown, 0
+}
+
+// placedPart is a partition with the pods that hold it.
+type placedPart struct {
+	dev      *device // nil for a device no series shows
+	devIndex int
+	part     *part // nil without series
+	Partition
+	present []interval
+	data    *readings
+	holders []*holder
+}
+
+// partitions lists the node's partitions: each device's GPU or MIG instances by
+// epoch of its geometry, then one whole GPU for each device that no series shows.
+func (f *nodeFold) partitions(want int) []*placedPart {
+	var out []*placedPart
+	for i, d := range f.devices {
+		instances := d.instances()
+		if len(instances) == 0 {
+			p := d.parts[partKey{}]
+			pp := &placedPart{dev: d, devIndex: i, part: p, present: f.ready, Partition: Partition{
+				MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: f.mode, Replicas: f.replicas}}
+			out = append(out, pp)
+			continue
+		}
+		out = append(out, f.migPartitions(d, i, instances)...)
+	}
+	for k := len(f.devices); k < want; k++ {
+		out = append(out, &placedPart{devIndex: k, present: f.ready, Partition: Partition{
+			MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: f.mode, Replicas: f.replicas}})
+	}
+	for _, pp := range out {
+		pp.data = newReadings(pp.part)
+		pp.UsableBytes = f.usable(pp)
+		pp.PresentMicros = total(pp.present)
+	}
+	return out
+}
+
+// instances returns the device's MIG instances in the order of their ids.
+func (d *device) instances() []*part {
+	var out []*part
+	for k, p := range d.parts {
+		if k.gi != "" {
+			out = append(out, p)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool {
+		a, errA := strconv.Atoi(out[i].gi)
+		b, errB := strconv.Atoi(out[j].gi)
+		if errA == nil && errB == nil && a != b {
+			return a < b
+		}
+		return out[i].gi+"\x00"+out[i].profile < out[j].gi+"\x00"+out[j].profile
+	})
+	return out
+}
+
+// migPartitions cuts the hour into epochs of constant geometry and returns one
+// partition for each instance of each epoch.
+func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*placedPart {
+	model, _ := LookupModel(d.rawModel)
+	var out []*placedPart
+	for _, e := range epochs(instances, f.hour) {
+		present := intersect(f.ready, []interval{e.interval})
+		if total(present) == 0 {
+			continue
+		}
+		var profiles []Profile
+		for _, p := range e.instances {
+			profiles = append(profiles, p.resolved(model))
+		}
+		slices := ConfiguredSlices(model, profiles)
+		names := make([]string, len(profiles))
+		for i, p := range profiles {
+			names[i] = p.Name
+		}
+		sort.Strings(names)
+		for i, p := range e.instances {
+			pp := &placedPart{dev: d, devIndex: index, part: p, present: present, Partition: Partition{
+				Geometry: strings.Join(names, ","), GPUInstance: p.gi, Profile: p.profile,
+				MemorySlices: max(1, profiles[i].MemorySlices), DeviceSlices: max(1, slices), ComputeSlices: profiles[i].ComputeSlices,
+				Mode: ModeMIG, Replicas: f.migReplicas(p.profile)}}
+			out = append(out, pp)
+		}
+	}
+	return out
+}
+
+// resolved finds the instance's slices by its profile, or by its size where the
+// label is not a profile.
+func (p *part) resolved(m Model) Profile {
+	if prof, ok := ParseProfile(p.profile); ok {
+		if prof, ok = prof.Resolve(m); ok {
+			return prof
+		}
+	}
+	slices := 1
+	if m.TotalBytes > 0 && m.MemorySlices > 0 {
+		slices = max(1, int((p.usable*uint64(m.MemorySlices)+m.TotalBytes/2)/m.TotalBytes))
+	}
+	return Profile{Name: p.profile, ComputeSlices: min(slices, max(1, m.ComputeSlices)), MemorySlices: slices}
+}
+
+// migReplicas is how many pods may share one instance of the profile.
+func (f *nodeFold) migReplicas(profile string) int {
+	if f.node == nil {
+		return 1
+	}
+	label := "nvidia_com_mig_" + resourceName(profile) + "_replicas"
+	if r, err := strconv.Atoi(f.node.Labels[label]); err == nil && r > 1 {
+		return r
+	}
+	return 1
+}
+
+type epoch struct {
+	interval
+	instances []*part
+}
+
+// epochs finds the stretches of the hour in which the same instances exist. Time
+// without any sample belongs to the epoch before it, or at the start to the first.
+func epochs(instances []*part, hour interval) []epoch {
+	cover := make([][]interval, len(instances))
+	edges := []int64{hour.start, hour.end}
+	for i, p := range instances {
+		cover[i] = intersect(p.coverage(), []interval{hour})
+		for _, c := range cover[i] {
+			edges = append(edges, c.start, c.end)
+		}
+	}
+	edges = sortedUnique(edges)
+	var out []epoch
+	for i := 0; i+1 < len(edges); i++ {
+		var now []*part
+		for k, c := range cover {
+			if contains(c, edges[i]) {
+				now = append(now, instances[k])
+			}
+		}
+		piece := interval{edges[i], edges[i+1]}
+		n := len(out)
+		switch {
+		case n > 0 && (len(now) == 0 || sameParts(out[n-1].instances, now)):
+			out[n-1].end = piece.end
+		case n > 0 && len(out[n-1].instances) == 0:
+			out[n-1].end, out[n-1].instances = piece.end, now
+		default:
+			out = append(out, epoch{piece, now})
+		}
+	}
+	if len(out) == 1 && len(out[0].instances) == 0 {
+		out[0].instances = instances // seen only in the neighbourhood of the hour
+	}
+	return out
+}
+
+func sameParts(a, b []*part) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func contains(in []interval, t int64) bool {
+	for _, i := range in {
+		if i.start <= t && t < i.end {
+			return true
+		}
+	}
+	return false
+}
+
+func sortedUnique(in []int64) []int64 {
+	sort.Slice(in, func(i, j int) bool { return in[i] < in[j] })
+	out := in[:0]
+	for i, v := range in {
+		if i == 0 || v != in[i-1] {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// usable is M: total less what the driver keeps, as measured, else from the model.
+func (f *nodeFold) usable(pp *placedPart) uint64 {
+	if pp.part != nil && pp.part.usable > 0 {
+		return pp.part.usable
+	}
+	m, ok := f.modelOf(pp)
+	if !ok {
+		return 0
+	}
+	if pp.Geometry != "" && m.MemorySlices > 0 {
+		return m.TotalBytes * uint64(pp.MemorySlices) / uint64(m.MemorySlices)
+	}
+	return m.TotalBytes
+}
+
+func (f *nodeFold) modelOf(pp *placedPart) (Model, bool) {
+	if pp.dev != nil && pp.dev.rawModel != "" {
+		return LookupModel(pp.dev.rawModel)
+	}
+	if f.node != nil {
+		if t, ok := LookupInstanceType(f.node.InstanceType); ok {
+			return LookupModel(t.Model)
+		}
+		return LookupModel(f.node.Labels["nvidia_com_gpu_product"])
+	}
+	return Model{}, false
+}
+
+// assemble integrates every partition and groups them by device.
+func (f *nodeFold) assemble(parts []*placedPart) []Device {
+	var out []Device
+	for _, pp := range parts {
+		if n := len(out); n == 0 || out[n-1].UUID != f.uuidOf(pp) {
+			out = append(out, f.deviceOf(pp))
+		}
+		d := &out[len(out)-1]
+		pp.Rows = integrate(pp, f.hour)
+		d.Partitions = append(d.Partitions, pp.Partition)
+	}
+	return out
+}
+
+func (f *nodeFold) uuidOf(pp *placedPart) string {
+	if pp.dev == nil {
+		return fmt.Sprintf("missing-%d", pp.devIndex)
+	}
+	return pp.dev.uuid
+}
+
+func (f *nodeFold) deviceOf(pp *placedPart) Device {
+	d := Device{UUID: f.uuidOf(pp), GPUUtil: -1, EngineActive: -1}
+	m, known := f.modelOf(pp)
+	if pp.dev == nil {
+		d.Model, d.RawModel, d.TotalBytes = m.Name, m.Name, m.TotalBytes
+		return d
+	}
+	d.RawModel, d.Model = pp.dev.rawModel, NormalizeModel(pp.dev.rawModel)
+	d.GPUUtil, d.EngineActive, d.Dropped = pp.dev.util.value(), pp.dev.engine.value(), pp.dev.dropped
+	if known {
+		d.TotalBytes = m.TotalBytes
+	}
+	if whole := pp.dev.parts[partKey{}]; whole != nil {
+		if whole.total > 0 {
+			d.TotalBytes = whole.total
+		}
+		d.ReservedBytes = whole.reserve
+		if d.ReservedBytes == 0 && whole.usable > 0 && whole.usable < d.TotalBytes {
+			d.ReservedBytes = d.TotalBytes - whole.usable
+		}
+	}
+	return d
+}

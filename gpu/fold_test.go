@@ -1,0 +1,362 @@
+package gpu
+
+import (
+	"fmt"
+	"math/rand"
+	"reflect"
+	"testing"
+	"time"
+)
+
+var hour0 = time.Date(2026, 10, 5, 10, 0, 0, 0, time.UTC)
+
+// step is a stretch of seconds after hour0 with one value.
+type step struct {
+	from, to int
+	value    float64
+}
+
+// sampled returns samples every 30 s, offset by 15 s, of a step function.
+func sampled(steps ...step) []Sample {
+	var out []Sample
+	for _, s := range steps {
+		for t := -885; t < 3600+900; t += 30 {
+			if t >= s.from && t < s.to {
+				out = append(out, Sample{hour0.Add(time.Duration(t) * time.Second).UnixMilli(), s.value})
+			}
+		}
+	}
+	return out
+}
+
+func always(v float64) []Sample { return sampled(step{-900, 4500, v}) }
+
+const testUUID = "GPU-00000000-0000-0000-0000-000000000001"
+
+func dcgm(metric string, samples []Sample, kv ...string) Series {
+	l := map[string]string{"UUID": testUUID, "modelName": "NVIDIA A100-SXM4-40GB", "Hostname": "n1", "gpu": "0"}
+	for i := 0; i < len(kv); i += 2 {
+		l[kv[i]] = kv[i+1]
+	}
+	return Series{Metric: metric, Labels: l, Samples: samples}
+}
+
+func ksm(metric string, samples []Sample, kv ...string) Series {
+	l := map[string]string{"job": "kube-state-metrics", "instance": "ksm:8080"}
+	for i := 0; i < len(kv); i += 2 {
+		l[kv[i]] = kv[i+1]
+	}
+	return Series{Metric: metric, Labels: l, Samples: samples}
+}
+
+// testNode is a node with one A100 and R time-slicing replicas (1: exclusive).
+func testNode(replicas int) []Series {
+	strategy := "none"
+	if replicas > 1 {
+		strategy = "time-slicing"
+	}
+	return []Series{
+		ksm("kube_node_info", always(1), "node", "n1", "provider_id", "aws:///us-east-1a/i-1"),
+		ksm("kube_node_labels", always(1), "node", "n1", "label_nvidia_com_gpu_count", "1",
+			"label_nvidia_com_gpu_replicas", fmt.Sprint(replicas), "label_nvidia_com_gpu_sharing_strategy", strategy),
+		ksm("kube_node_status_capacity", always(float64(replicas)), "node", "n1", "resource", "nvidia_com_gpu", "unit", "integer"),
+	}
+}
+
+// testPod lives from..to seconds after hour0 and requests n of a resource.
+func testPod(name string, from, to int, resource string, n int) []Series {
+	at := func(s int) float64 { return float64(hour0.Unix() + int64(s)) }
+	l := []string{"namespace", "ml", "pod", name, "uid", "uid-" + name}
+	live := sampled(step{from, to, 1})
+	out := []Series{
+		ksm("kube_pod_info", live, append([]string{"node", "n1"}, l...)...),
+		ksm("kube_pod_start_time", sampled(step{from, to, at(from)}), l...),
+	}
+	if to < 3600 {
+		out = append(out, ksm("kube_pod_completion_time", sampled(step{to, to + 120, at(to)}), l...))
+	}
+	if n > 0 {
+		out = append(out, ksm("kube_pod_container_resource_requests", sampled(step{from, to, float64(n)}), append([]string{"container", "c", "node", "n1", "resource", resource, "unit", "integer"}, l...)...))
+	}
+	return out
+}
+
+const gib = 1024.0 // MiB
+
+// perProcess is a pod's own series beside the device's.
+func perProcess(name string, samples []Sample, kv ...string) Series {
+	return dcgm("DCGM_FI_DEV_FB_USED", samples, append([]string{"pod", name, "namespace", "ml", "container", "c", "pod_uid", "uid-" + name}, kv...)...)
+}
+
+type want struct {
+	who    string // pod name or category
+	method Method
+	us     int64 // within ±2 µs
+}
+
+func check(t *testing.T, got ClusterHour, column func(Shares) int64, wants ...want) {
+	t.Helper()
+	if len(got.Nodes) != 1 {
+		t.Fatalf("%d nodes", len(got.Nodes))
+	}
+	left := map[string]want{}
+	for _, w := range wants {
+		left[w.who+"/"+w.method.String()] = w
+	}
+	for _, d := range got.Nodes[0].Devices {
+		for _, p := range d.Partitions {
+			var sum int64
+			for _, r := range p.Rows {
+				who := string(r.Category)
+				if r.PodUID != "" {
+					who = r.PodUID[len("uid-"):]
+				}
+				v := column(r.Shares)
+				sum += v
+				w, ok := left[who+"/"+r.Method.String()]
+				if !ok && v == 0 {
+					continue
+				}
+				if diff := v - w.us; !ok || diff > 2 || diff < -2 {
+					t.Errorf("%s by %v: %d µs, want %d", who, r.Method, v, w.us)
+				}
+				delete(left, who+"/"+r.Method.String())
+			}
+			if sum != p.PresentMicros {
+				t.Errorf("column sums to %d µs of %d", sum, p.PresentMicros)
+			}
+		}
+	}
+	for k, w := range left {
+		if w.us != 0 {
+			t.Errorf("%s: missing, want %d µs", k, w.us)
+		}
+	}
+}
+
+func used(s Shares) int64           { return s.Used }
+func requestReplica(s Shares) int64 { return s.RequestReplica }
+func maxNone(s Shares) int64        { return s.MaxNone }
+func maxReplica(s Shares) int64     { return s.MaxReplica }
+
+const fullHour = int64(3_600_000_000)
+
+func join(parts ...[]Series) []Series {
+	var out []Series
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+// O01: 20, 10 and 6 of 40; the device's own series is kept beside the pods'.
+func TestThreePodsAreNot300Percent(t *testing.T) {
+	inv := join(testNode(4), testPod("a", -2000, 9000, "nvidia_com_gpu", 1), testPod("b", -2000, 9000, "nvidia_com_gpu", 1), testPod("c", -2000, 9000, "nvidia_com_gpu", 1))
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", always(36*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(4*gib)),
+		perProcess("a", always(20*gib)), perProcess("b", always(10*gib)), perProcess("c", always(6*gib)),
+	}
+	check(t, FoldHour(inv, dev, hour0), used, want{"a", ProcessUID, fullHour / 2}, want{"b", ProcessUID, fullHour / 4},
+		want{"c", ProcessUID, fullHour * 6 / 40}, want{"unallocated", NoMethod, fullHour / 10})
+}
+
+// O01 with copies only: the device's 36 appears at each pod, and is split by the
+// replicas held; never three times.
+func TestCopiesAreOneFigure(t *testing.T) {
+	inv := join(testNode(4), testPod("a", -2000, 9000, "nvidia_com_gpu", 1), testPod("b", -2000, 9000, "nvidia_com_gpu", 1), testPod("c", -2000, 9000, "nvidia_com_gpu", 1))
+	dev := []Series{dcgm("DCGM_FI_DEV_FB_FREE", always(4*gib))}
+	for i, n := range []string{"a", "b", "c"} {
+		dev = append(dev, dcgm("DCGM_FI_DEV_FB_USED", always(36*gib), "pod", n, "namespace", "ml", "container", "c", "vgpu", fmt.Sprint(i)))
+	}
+	got := FoldHour(inv, dev, hour0)
+	check(t, got, used, want{"a", ReplicaRequest, fullHour * 3 / 10}, want{"b", ReplicaRequest, fullHour * 3 / 10},
+		want{"c", ReplicaRequest, fullHour * 3 / 10}, want{"unallocated", NoMethod, fullHour / 10})
+	if got.Nodes[0].Devices[0].Partitions[0].Rows[0].Flags&FlagCopied == 0 {
+		t.Error("not flagged as copied")
+	}
+}
+
+// One arbitrary labelled pod while four hold a slot: the label says nothing.
+func TestArbitraryLabel(t *testing.T) {
+	inv := testNode(4)
+	for _, n := range []string{"a", "b", "c", "d"} {
+		inv = append(inv, testPod(n, -2000, 9000, "nvidia_com_gpu", 1)...)
+	}
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_FREE", always(4*gib), "pod", "a", "namespace", "ml", "container", "c"),
+		dcgm("DCGM_FI_DEV_FB_USED", always(36*gib), "pod", "a", "namespace", "ml", "container", "c"),
+	}
+	nine := fullHour * 9 / 40
+	check(t, FoldHour(inv, dev, hour0), used, want{"a", ReplicaRequest, nine}, want{"b", ReplicaRequest, nine},
+		want{"c", ReplicaRequest, nine}, want{"d", ReplicaRequest, nine}, want{"slot_held", NoMethod, fullHour / 10})
+}
+
+// O02 on its three bases: R = 4, a uses 30 of 40, b holds a slot and uses none.
+func TestTimeSlicingBases(t *testing.T) {
+	inv := join(testNode(4), testPod("a", -2000, 9000, "nvidia_com_gpu", 1), testPod("b", -2000, 9000, "nvidia_com_gpu", 1))
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", always(30*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(10*gib)),
+		perProcess("a", always(30*gib)), perProcess("b", always(0)),
+	}
+	got := FoldHour(inv, dev, hour0)
+	check(t, got, used, want{"a", ProcessUID, fullHour * 3 / 4}, want{"unallocated", NoMethod, fullHour / 4})
+	check(t, got, requestReplica, want{"a", ProcessUID, fullHour / 4}, want{"b", ProcessUID, fullHour / 4}, want{"unallocated", NoMethod, fullHour / 2})
+	check(t, got, maxReplica, want{"a", ProcessUID, fullHour * 3 / 4}, want{"b", ProcessUID, fullHour / 4})
+}
+
+// O04: a from 0 to 2400 s with 10, b from 1200 to 3600 s with 20.
+func TestStartAndStop(t *testing.T) {
+	inv := join(testNode(4), testPod("a", 0, 2400, "nvidia_com_gpu", 1), testPod("b", 1200, 9000, "nvidia_com_gpu", 1))
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{-900, 0, 0}, step{0, 1200, 10 * gib}, step{1200, 2400, 30 * gib}, step{2400, 4500, 20 * gib})),
+		dcgm("DCGM_FI_DEV_FB_FREE", sampled(step{-900, 0, 40 * gib}, step{0, 1200, 30 * gib}, step{1200, 2400, 10 * gib}, step{2400, 4500, 20 * gib})),
+		perProcess("a", sampled(step{0, 2400, 10 * gib})), perProcess("b", sampled(step{1200, 4500, 20 * gib})),
+	}
+	check(t, FoldHour(inv, dev, hour0), used, want{"a", ProcessUID, fullHour / 6}, want{"b", ProcessUID, fullHour / 3}, want{"unallocated", NoMethod, fullHour / 2})
+}
+
+// O05: oversubscribed in the first half (10 used with a floor of 40 against 10):
+// normalising at each instant gives 2.1 and 0.9 of 4.
+func TestPointwise(t *testing.T) {
+	pp := &placedPart{Partition: Partition{Mode: ModeTimeSlicing, Replicas: 0, UsableBytes: 40 << 30, PresentMicros: fullHour}, data: newReadings(nil)}
+	pp.present = []interval{{0, fullHour}}
+	pp.data.perPod = true
+	cell1 := func(v uint64, from, to int64) cell { return cell{interval{from, to}, v << 30, from} }
+	half := fullHour / 2
+	pp.holders = []*holder{
+		{uid: "uid-a", replicas: 1, byUID: true, life: interval{0, fullHour}, cells: []cell{cell1(40, 0, half), cell1(10, half, fullHour)}},
+		{uid: "uid-b", replicas: 1, byUID: true, life: interval{0, fullHour}, cells: []cell{cell1(10, 0, fullHour)}},
+	}
+	rows := integrate(pp, interval{0, fullHour})
+	got := ClusterHour{Nodes: []NodeHour{{Devices: []Device{{Partitions: []Partition{{Rows: rows, PresentMicros: fullHour}}}}}}}
+	// 40/50 and 10/50 for half the hour, 10/40 each for the other.
+	check(t, got, used, want{"a", ProcessUID, fullHour * 21 / 40}, want{"b", ProcessUID, fullHour * 9 / 40}, want{"unallocated", NoMethod, fullHour / 4})
+}
+
+// O06: usable memory excludes what the driver keeps, and the difference between
+// the device and its processes is nobody's.
+func TestDriverReservedAndUnattributed(t *testing.T) {
+	inv := join(testNode(4), testPod("a", -2000, 9000, "nvidia_com_gpu", 1), testPod("b", -2000, 9000, "nvidia_com_gpu", 1))
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", always(30000)), dcgm("DCGM_FI_DEV_FB_FREE", always(10448)),
+		dcgm("DCGM_FI_DEV_FB_TOTAL", always(40960)), dcgm("DCGM_FI_DEV_FB_RESERVED", always(512)),
+		perProcess("a", always(20000)), perProcess("b", always(9000)),
+	}
+	got := FoldHour(inv, dev, hour0)
+	if m := got.Nodes[0].Devices[0].Partitions[0].UsableBytes; m != 40448<<20 {
+		t.Fatalf("usable %d", m>>20)
+	}
+	of := func(mib int64) int64 { return fullHour * mib / 40448 }
+	check(t, got, used, want{"a", ProcessUID, of(20000)}, want{"b", ProcessUID, of(9000)}, want{"unattributed", NoMethod, of(1000)}, want{"unallocated", NoMethod, of(10448)})
+}
+
+// Every pod shows 0 while the device is full: not a bill of zeros.
+func TestMappingFailed(t *testing.T) {
+	inv := join(testNode(2), testPod("a", -2000, 9000, "nvidia_com_gpu", 1), testPod("b", -2000, 9000, "nvidia_com_gpu", 1))
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", always(30*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(10*gib)),
+		perProcess("a", always(0)), perProcess("b", always(0)),
+	}
+	got := FoldHour(inv, dev, hour0)
+	check(t, got, used, want{"a", ReplicaRequest, fullHour * 15 / 40}, want{"b", ReplicaRequest, fullHour * 15 / 40}, want{"slot_held", NoMethod, fullHour / 4})
+	if got.Nodes[0].Devices[0].Partitions[0].Rows[0].Flags&FlagMappingFailed == 0 {
+		t.Error("not flagged")
+	}
+}
+
+// O13: 45 minutes measured at 20 of 40, then 15 without data at a quarter.
+func TestGap(t *testing.T) {
+	inv := join(testNode(4), testPod("a", -2000, 9000, "nvidia_com_gpu", 1))
+	s := sampled(step{-900, 2640, 20 * gib}) // the last sample, at 2625 s, holds 75 s
+	dev := []Series{dcgm("DCGM_FI_DEV_FB_USED", s), perProcess("a", s), dcgm("DCGM_FI_DEV_FB_FREE", s)}
+	got := FoldHour(inv, dev, hour0)
+	check(t, got, used, want{"a", ProcessUID, 2700 * 1e6 / 2}, want{"a", ReplicaRequest, 900 * 1e6 / 4}, want{"unallocated", NoMethod, 2700*1e6/2 + 900*1e6*3/4})
+}
+
+// O07: 3g all hour, 2g for half of it, 1g all hour, and a 1g that nobody holds.
+func TestMIG(t *testing.T) {
+	inv := join(testNode(1), testPod("a", -2000, 9000, "nvidia_com_mig_3g_20gb", 1), testPod("b", 0, 1800, "nvidia_com_mig_2g_10gb", 1), testPod("c", -2000, 9000, "nvidia_com_mig_1g_5gb", 1))
+	mig := func(gi, profile string, usedMiB, freeMiB float64, kv ...string) []Series {
+		l := append([]string{"GPU_I_ID", gi, "GPU_I_PROFILE", profile}, kv...)
+		return []Series{dcgm("DCGM_FI_DEV_FB_USED", always(usedMiB), l...), dcgm("DCGM_FI_DEV_FB_FREE", always(freeMiB), l...)}
+	}
+	pod := func(n string) []string { return []string{"pod", n, "namespace", "ml", "container", "c"} }
+	dev := join(mig("2", "3g.20gb", 1000, 18968, pod("a")...), mig("7", "1g.5gb", 6, 4858, pod("c")...), mig("8", "1g.5gb", 6, 4858))
+	l := []string{"GPU_I_ID", "5", "GPU_I_PROFILE", "2g.10gb"}
+	dev = append(dev, dcgm("DCGM_FI_DEV_FB_USED", sampled(step{-900, 0, 13}, step{1800, 4500, 13}), l...),
+		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{0, 1800, 900}), append(l, pod("b")...)...), dcgm("DCGM_FI_DEV_FB_FREE", always(8956), l...))
+	got := FoldHour(inv, dev, hour0)
+	parts := got.Nodes[0].Devices[0].Partitions
+	if len(parts) != 4 {
+		t.Fatalf("%d partitions", len(parts))
+	}
+	wantSlices := map[string]int{"2": 4, "5": 2, "7": 1, "8": 1}
+	wantHeld := map[string]int64{"2": fullHour, "5": fullHour / 2, "7": fullHour, "8": 0}
+	for _, p := range parts {
+		if p.MemorySlices != wantSlices[p.GPUInstance] || p.DeviceSlices != 8 || p.Geometry != "1g.5gb,1g.5gb,2g.10gb,3g.20gb" {
+			t.Errorf("%s: %d of %d in %s", p.GPUInstance, p.MemorySlices, p.DeviceSlices, p.Geometry)
+		}
+		var held int64
+		for _, r := range p.Rows {
+			if r.PodUID != "" {
+				held += r.Shares.MaxNone
+			}
+		}
+		if held != wantHeld[p.GPUInstance] {
+			t.Errorf("%s: held %d, want %d", p.GPUInstance, held, wantHeld[p.GPUInstance])
+		}
+	}
+}
+
+// A GPU that no series shows is still there: held by the pod that requested it,
+// or without telemetry.
+func TestMissingSeries(t *testing.T) {
+	inv := join(testNode(1), testPod("a", 0, 1800, "nvidia_com_gpu", 1))
+	check(t, FoldHour(inv, nil, hour0), maxNone, want{"a", ReplicaRequest, fullHour / 2}, want{"no_telemetry", NoMethod, fullHour / 2})
+}
+
+// The node joins at 2,400 s: before it there is no present time to share out.
+func TestNodeAppears(t *testing.T) {
+	inv := []Series{
+		ksm("kube_node_info", always(1), "node", "other", "provider_id", "aws:///us-east-1a/i-2"),
+		ksm("kube_node_info", sampled(step{2400, 4500, 1}), "node", "n1", "provider_id", "aws:///us-east-1a/i-1"),
+		ksm("kube_node_labels", sampled(step{2400, 4500, 1}), "node", "n1", "label_nvidia_com_gpu_count", "1", "label_nvidia_com_gpu_replicas", "1"),
+	}
+	dev := []Series{dcgm("DCGM_FI_DEV_FB_USED", sampled(step{2500, 4500, 0})), dcgm("DCGM_FI_DEV_FB_FREE", sampled(step{2500, 4500, 40 * gib}))}
+	got := FoldHour(inv, dev, hour0)
+	nh := got.Nodes[0]
+	if nh.ReadyMicros != 1200*1e6 || nh.UncoveredMicros != 0 {
+		t.Errorf("ready %d, uncovered %d", nh.ReadyMicros, nh.UncoveredMicros)
+	}
+}
+
+// Blank values and impossible sizes are no measurements.
+func TestDropped(t *testing.T) {
+	inv := join(testNode(1), testPod("a", -2000, 9000, "nvidia_com_gpu", 1))
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{-900, 1800, 9223372036854775794}, step{1800, 4500, 1000}), "pod", "a", "namespace", "ml"),
+		dcgm("DCGM_FI_DEV_FB_FREE", always(200000)), dcgm("DCGM_FI_DEV_FB_RESERVED", always(-1)),
+	}
+	d := FoldHour(inv, dev, hour0).Nodes[0].Devices[0]
+	if d.Dropped["blank"] == 0 || d.Dropped["impossible_size"] == 0 || d.Dropped["negative"] == 0 {
+		t.Errorf("dropped %v", d.Dropped)
+	}
+}
+
+// Order of series changes nothing.
+func TestOrderIndependent(t *testing.T) {
+	inv := join(testNode(4), testPod("a", 0, 2400, "nvidia_com_gpu", 1), testPod("b", 1200, 9000, "nvidia_com_gpu", 2))
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", always(25*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(15*gib)),
+		perProcess("a", sampled(step{0, 2400, 10 * gib})), perProcess("b", sampled(step{1200, 4500, 14 * gib}), "vgpu", "1"), perProcess("b", sampled(step{1200, 4500, 14 * gib}), "vgpu", "2"),
+	}
+	first := FoldHour(inv, dev, hour0)
+	for seed := range int64(20) {
+		r := rand.New(rand.NewSource(seed))
+		r.Shuffle(len(inv), func(i, j int) { inv[i], inv[j] = inv[j], inv[i] })
+		r.Shuffle(len(dev), func(i, j int) { dev[i], dev[j] = dev[j], dev[i] })
+		if again := FoldHour(inv, dev, hour0); !reflect.DeepEqual(again.Nodes, first.Nodes) {
+			t.Fatalf("seed %d differs", seed)
+		}
+	}
+}

@@ -1,0 +1,371 @@
+package gpu
+
+import (
+	"math/bits"
+	"sort"
+)
+
+// pieceBits is the resolution of a piece of share time: 2^-20 µs. Pieces are
+// floors, so at most one such unit is lost a piece; the loss is handed out with
+// the largest remainders when pieces become whole microseconds.
+const pieceBits = 20
+
+// residualTolerance is the share of usable memory, in percent, up to which a
+// difference between the device's figure and the pods' is spread over the pods.
+const residualTolerance = 2
+
+// column indexes the five definitions of Shares.
+const (
+	colUsed = iota
+	colRequestNone
+	colRequestReplica
+	colMaxNone
+	colMaxReplica
+	columns
+)
+
+type rowKey struct {
+	uid      string
+	category Category
+	method   Method
+}
+
+// accumulator gathers one row.
+type accumulator struct {
+	pieces         [columns]uint64 // units of 2^-20 µs
+	spread         uint64
+	usedHi, usedLo uint64 // byte-µs
+	heldHi, heldLo uint64
+	measured, gap  int64
+	samples        int64
+	first, last    int64
+	peak           uint64
+	histogram      [HistogramBuckets]int64 // µs
+	flags          Flags
+	replicas       int
+}
+
+// integration walks the instants of one partition's hour.
+type integration struct {
+	pp   *placedPart
+	hour interval
+	rows map[rowKey]*accumulator
+}
+
+// integrate normalises the holders' bytes at each instant and integrates the
+// result over the partition's present time (DESIGN §4.2).
+func integrate(pp *placedPart, hour interval) []Row {
+	in := &integration{pp: pp, hour: hour, rows: map[rowKey]*accumulator{}}
+	edges := in.edges()
+	for _, present := range pp.present {
+		for i := sort.Search(len(edges), func(i int) bool { return edges[i] >= present.start }); i+1 < len(edges) && edges[i] < present.end; i++ {
+			in.segment(interval{edges[i], edges[i+1]})
+		}
+	}
+	return in.finish()
+}
+
+// edges returns every instant at which something changes.
+func (in *integration) edges() []int64 {
+	var e []int64
+	add := func(i interval) {
+		if i = i.clip(in.hour); i.start < i.end {
+			e = append(e, i.start, i.end)
+		}
+	}
+	for _, p := range in.pp.present {
+		add(p)
+	}
+	for _, c := range in.pp.data.device {
+		add(c.interval)
+	}
+	for _, h := range in.pp.holders {
+		add(h.life)
+		for _, c := range h.cells {
+			add(c.interval)
+		}
+	}
+	return sortedUnique(e)
+}
+
+// claim is what one holder takes up at an instant.
+type claim struct {
+	h        *holder
+	used     uint64
+	spread   int64 // part of used that is spread residual; negative where use was scaled down
+	method   Method
+	measured bool
+	sample   int64 // time of the sample behind it, -1 without
+	flags    Flags
+}
+
+func (in *integration) segment(seg interval) {
+	pp := in.pp
+	device, hasDevice := at(pp.data.device, seg.start)
+	var claims []claim
+	slots := 0
+	for _, h := range pp.holders {
+		if h.life.start > seg.start || h.life.end <= seg.start {
+			continue
+		}
+		c := claim{h: h, sample: -1, flags: h.flags}
+		if x, ok := at(h.cells, seg.start); ok && pp.data.perPod {
+			c.used, c.measured, c.sample, c.method = x.value, true, x.at, ProcessName
+			if h.byUID {
+				c.method = ProcessUID
+			}
+		}
+		claims = append(claims, c)
+		slots += h.replicas
+	}
+	residual := in.resolve(claims, slots, device, hasDevice)
+	in.account(seg, claims, slots, residual, hasDevice)
+}
+
+// resolve takes each claim down the ladder until it has a figure, and returns the
+// bytes that no pod answers for.
+func (in *integration) resolve(claims []claim, slots int, device cell, hasDevice bool) (unattributed uint64) {
+	pp := in.pp
+	if len(claims) == 0 {
+		if hasDevice && !within(device.value, 0, pp.UsableBytes) {
+			return device.value
+		}
+		return 0
+	}
+	sum, missing, missingSlots := uint64(0), 0, 0
+	for _, c := range claims {
+		if c.measured {
+			sum += c.used
+		} else {
+			missing++
+			missingSlots += c.h.replicas
+		}
+	}
+	failed := pp.data.perPod && hasDevice && missing < len(claims) && sum == 0 && missing == 0 && !within(device.value, 0, pp.UsableBytes)
+	if failed {
+		missing, missingSlots = len(claims), slots
+		for i := range claims {
+			claims[i].measured = false
+			claims[i].flags |= FlagMappingFailed
+		}
+	}
+	if missing > 0 {
+		left := uint64(0)
+		if hasDevice && device.value > sum {
+			left = device.value - sum
+		}
+		for i := range claims {
+			if !claims[i].measured {
+				in.estimate(&claims[i], left, hasDevice, device.at, len(claims), missing, missingSlots)
+			}
+		}
+		return 0
+	}
+	if !hasDevice {
+		return 0
+	}
+	if device.value > sum && !within(device.value, sum, pp.UsableBytes) {
+		return device.value - sum
+	}
+	for i := range claims { // a small residual, or pods that report more than the device
+		c := &claims[i]
+		if device.value < sum && !within(device.value, sum, pp.UsableBytes) {
+			c.flags |= FlagOverReported
+		}
+		if sum > 0 {
+			scaled := mulDiv(c.used, device.value, sum)
+			c.spread, c.used = int64(scaled)-int64(c.used), scaled
+		}
+	}
+	return 0
+}
+
+// within reports whether a and b differ by at most the tolerance.
+func within(a, b, usable uint64) bool {
+	d := max(a, b) - min(a, b)
+	return d*100 <= usable*residualTolerance
+}
+
+// estimate fills a claim without samples of its own. left is what the device shows
+// beyond the measured pods.
+func (in *integration) estimate(c *claim, left uint64, hasDevice bool, sample int64, claims, missing, slots int) {
+	pp := in.pp
+	if pp.data.copied {
+		c.flags |= FlagCopied
+	}
+	switch {
+	case pp.Mode == ModeMPS && pp.Replicas > 0 && c.h.replicas > 0:
+		// The daemon pins each client to its part (set_default_device_pinned_mem_limit).
+		c.used, c.method = mulDiv(pp.UsableBytes, uint64(c.h.replicas), uint64(pp.Replicas)), Limit
+		c.measured = hasDevice
+	case hasDevice && claims == 1 && missing == 1 && !pp.data.perPod && !pp.data.copied && (pp.whole() || pp.Mode != ModeTimeSlicing || c.h.flags&FlagPlacementInferred == 0):
+		c.used, c.method, c.measured, c.sample = left, SoleHolder, true, sample
+	case hasDevice && slots > 0:
+		c.used, c.method, c.measured, c.sample = mulDiv(left, uint64(c.h.replicas), uint64(slots)), ReplicaRequest, true, sample
+	case hasDevice:
+		c.used, c.method, c.measured, c.sample = left/uint64(missing), Even, true, sample
+	case pp.whole() && c.h.replicas > 0:
+		c.method = ReplicaRequest // it holds the whole; what it used is not known
+	case pp.Replicas > 0 && c.h.replicas > 0:
+		c.used, c.method = mulDiv(pp.UsableBytes, uint64(min(c.h.replicas, pp.Replicas)), uint64(pp.Replicas)), ReplicaRequest
+	default:
+		c.used, c.method = pp.UsableBytes/uint64(missing), Even
+	}
+	if c.h.flags&FlagPlacementInferred != 0 && c.method < ReplicaRequest && c.method != Limit {
+		c.method = ReplicaRequest
+	}
+}
+
+// mulDiv returns a × b / d, rounded down; the result fits because b ≤ d or a is
+// far below 2^64/b.
+func mulDiv(a, b, d uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	if d == 0 || hi >= d {
+		return a
+	}
+	q, _ := bits.Div64(hi, lo, d)
+	return q
+}
+
+// demands returns what a claim takes up under each definition, in units of 1/scale
+// bytes, scale being the partition's replicas, so that usable/R is exact.
+func (in *integration) demands(c claim, scale uint64) [columns]uint64 {
+	pp := in.pp
+	usable := max(pp.UsableBytes, 1) * scale
+	used := c.used * scale
+	var reserved, replica uint64
+	switch {
+	case c.h.replicas == 0: // rogue: pays what it uses
+	case pp.whole(), pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod:
+		return [columns]uint64{usable, usable, usable, usable, usable}
+	case pp.Mode == ModeMPS && pp.Replicas > 0:
+		reserved = max(pp.UsableBytes, 1) * uint64(c.h.replicas)
+		replica = reserved
+	case pp.Replicas > 0:
+		replica = max(pp.UsableBytes, 1) * uint64(c.h.replicas)
+	}
+	return [columns]uint64{used, reserved, replica, max(used, reserved), max(used, replica)}
+}
+
+// account adds one instant's shares to the rows.
+func (in *integration) account(seg interval, claims []claim, slots int, unattributed uint64, hasDevice bool) {
+	pp := in.pp
+	dt := uint64(seg.length())
+	scale := uint64(max(1, pp.Replicas))
+	usable := max(pp.UsableBytes, 1) * scale
+	demands := make([][columns]uint64, len(claims))
+	var sums [columns]uint64
+	stray := unattributed * scale
+	sums[colUsed], sums[colMaxNone], sums[colMaxReplica] = stray, stray, stray
+	for i, c := range claims {
+		demands[i] = in.demands(c, scale)
+		for k := range sums {
+			sums[k] += demands[i][k]
+		}
+	}
+	var given [columns]uint64
+	give := func(a *accumulator, k int, amount uint64) {
+		p := mulDiv(dt<<pieceBits, amount, max(usable, sums[k]))
+		a.pieces[k] += p
+		given[k] += p
+	}
+	for i, c := range claims {
+		a := in.row(rowKey{uid: c.h.uid, method: c.method})
+		for k := range demands[i] {
+			give(a, k, demands[i][k])
+		}
+		in.memo(a, seg, c, demands[i][colMaxNone]/scale, usable, sums[colUsed])
+	}
+	if stray > 0 {
+		a := in.row(rowKey{category: Unattributed, method: NoMethod})
+		for _, k := range []int{colUsed, colMaxNone, colMaxReplica} {
+			give(a, k, stray)
+		}
+		a.addUsed(unattributed, dt)
+		a.measured += int64(dt)
+	}
+	free := Unallocated
+	switch {
+	case len(claims) == 0 && !hasDevice:
+		free = NoTelemetry
+	case pp.Replicas > 1 && slots >= pp.Replicas:
+		free = SlotHeld
+	}
+	for k := range sums {
+		if sums[k] < usable {
+			a := in.row(rowKey{category: free, method: NoMethod})
+			a.pieces[k] += dt<<pieceBits - given[k]
+		}
+	}
+	if a := in.rows[rowKey{category: free, method: NoMethod}]; a != nil && sums[colUsed] < usable {
+		if hasDevice || len(claims) > 0 {
+			a.measured += int64(dt)
+		} else {
+			a.gap += int64(dt)
+		}
+	}
+}
+
+func (in *integration) row(k rowKey) *accumulator {
+	a := in.rows[k]
+	if a == nil {
+		a = &accumulator{first: -1}
+		in.rows[k] = a
+	}
+	return a
+}
+
+// memo keeps what explains a charge and what later questions need.
+func (in *integration) memo(a *accumulator, seg interval, c claim, held, usable, sumUsed uint64) {
+	dt := uint64(seg.length())
+	if c.spread > 0 {
+		a.spread += mulDiv(dt<<pieceBits, uint64(c.spread)*uint64(max(1, in.pp.Replicas)), max(usable, sumUsed))
+	}
+	a.replicas = max(a.replicas, c.h.replicas)
+	a.flags |= c.flags
+	if in.pp.part != nil && in.pp.part.usable == 0 || in.pp.part == nil {
+		a.flags |= FlagCapacityAssumed
+	}
+	a.addHeld(held, dt)
+	if !c.measured {
+		a.gap += int64(dt)
+		return
+	}
+	a.addUsed(c.used, dt)
+	a.measured += int64(dt)
+	a.peak = max(a.peak, c.used)
+	bucket := 0
+	if m := in.pp.UsableBytes; m > 0 && c.used > 0 {
+		bucket = int(min(uint64(HistogramBuckets-1), mulDiv(c.used, HistogramBuckets, m)))
+	}
+	a.histogram[bucket] += int64(dt)
+	if c.sample >= seg.start && c.sample < seg.end {
+		a.samples++
+		if a.first < 0 {
+			a.first = c.sample
+		}
+		a.last = c.sample
+	}
+}
+
+func (a *accumulator) addUsed(bytes, us uint64) { add128(&a.usedHi, &a.usedLo, bytes, us) }
+func (a *accumulator) addHeld(bytes, us uint64) { add128(&a.heldHi, &a.heldLo, bytes, us) }
+
+func add128(hi, lo *uint64, a, b uint64) {
+	h, l := bits.Mul64(a, b)
+	var c uint64
+	*lo, c = bits.Add64(*lo, l, 0)
+	*hi, _ = bits.Add64(*hi, h, c)
+}
+
+// byteSeconds rounds byte-microseconds to the nearest byte-second.
+func byteSeconds(hi, lo uint64) int64 {
+	const us = 1_000_000
+	lo, c := bits.Add64(lo, us/2, 0)
+	hi += c
+	if hi >= us {
+		return int64(^uint64(0) >> 1)
+	}
+	q, _ := bits.Div64(hi, lo, us)
+	return int64(min(q, ^uint64(0)>>1))
+}

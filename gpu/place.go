@@ -1,0 +1,199 @@
+package gpu
+
+import "sort"
+
+// holder is a pod that holds, or uses, a partition.
+type holder struct {
+	uid      string
+	replicas int // client slots; 0 for rogue use
+	life     interval
+	byUID    bool // its samples carry the pod's UID
+	cells    []cell
+	flags    Flags
+}
+
+// place finds out which pod holds which partition. Samples that name a pod place
+// it; what the remaining requests hold is put on the partitions with room, in a
+// fixed order, and flagged.
+func (f *nodeFold) place(parts []*placedPart, pods []*Pod) {
+	left := map[string]int{} // units requested and not yet placed, by UID
+	for _, p := range pods {
+		for r, q := range p.Requests {
+			if IsGPUResource(r) {
+				left[p.UID] += int(q)
+			}
+		}
+	}
+	f.placeNamed(parts, left)
+	sort.SliceStable(pods, func(i, j int) bool {
+		if a, b := pods[i].life.start, pods[j].life.start; a != b {
+			return a < b
+		}
+		return pods[i].UID < pods[j].UID
+	})
+	for _, p := range pods {
+		for left[p.UID] > 0 {
+			pp := f.roomiest(parts, p)
+			if pp == nil {
+				break
+			}
+			pp.hold(p, 1, FlagPlacementInferred)
+			left[p.UID]--
+		}
+	}
+	for _, pp := range parts {
+		sort.Slice(pp.holders, func(i, j int) bool { return pp.holders[i].uid < pp.holders[j].uid })
+	}
+}
+
+// placeNamed puts the pods that a partition's samples name on it. A pod of
+// several partitions has its request shared out over them, one by one.
+func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
+	type naming struct {
+		pp  *placedPart
+		ref podRef
+	}
+	named := map[string][]naming{}
+	pod := map[string]*Pod{}
+	var order []string
+	for _, pp := range parts {
+		for _, ref := range pp.data.refs() {
+			p := f.podFor(pp.data, ref)
+			if p.life.clip(f.hour).length() == 0 {
+				continue // a completed pod keeps its label for a while
+			}
+			if pod[p.UID] == nil {
+				order = append(order, p.UID)
+			}
+			pod[p.UID] = p
+			named[p.UID] = append(named[p.UID], naming{pp, ref})
+		}
+	}
+	for _, uid := range order {
+		p, places := pod[uid], named[uid]
+		requested := left[uid]
+		slots := make([]int, len(places))
+		for i, n := range places {
+			slots[i] = n.pp.namedSlots(n.ref, requested > 0, f.inv.Pods[uid] != nil)
+		}
+		left[uid] = shareOut(requested, slots, func(i int) bool { return places[i].pp.whole() })
+		for i, n := range places {
+			h := n.pp.hold(p, slots[i], 0)
+			h.byUID = n.ref.uid != ""
+			h.cells = n.pp.data.cut(n.ref, p.life)
+			if f.inv.Pods[uid] == nil {
+				h.flags |= FlagHolderUnlisted
+			} else if slots[i] == 0 && requested == 0 {
+				h.flags |= FlagRogue
+			}
+		}
+	}
+}
+
+// namedSlots is how many client slots of the partition a sample that names the pod
+// proves: the slot labels where there are any; one where the kubelet's word (a
+// device label) is all there is; none for bytes of a pod that requested nothing.
+func (pp *placedPart) namedSlots(ref podRef, requested, listed bool) int {
+	if n := pp.data.labels[ref]; n > 0 && !pp.whole() {
+		return n
+	}
+	if pp.whole() && requested || !requested && (!listed || !pp.data.perPod) {
+		return 1
+	}
+	return 0
+}
+
+// shareOut adds the requested units that the slots do not yet show to the
+// partitions that can take more than one, in turn, and returns what is left over.
+func shareOut(requested int, slots []int, whole func(int) bool) int {
+	for _, s := range slots {
+		requested -= s
+	}
+	for progress := true; progress && requested > 0; {
+		progress = false
+		for i := range slots {
+			if requested > 0 && !whole(i) {
+				slots[i]++
+				requested--
+				progress = true
+			}
+		}
+	}
+	return max(0, requested)
+}
+
+// whole reports whether a single holder takes all of the partition.
+func (pp *placedPart) whole() bool {
+	return pp.Mode == ModeExclusive || pp.Mode == ModeMIG && pp.Replicas <= 1
+}
+
+// podFor finds the pod a series names, or makes one up from the samples where the
+// inventory has none.
+func (f *nodeFold) podFor(r *readings, ref podRef) *Pod {
+	mid := r.spans[ref]
+	if p := f.inv.find(ref, fromMicros(mid.clip(f.hour).start)); p != nil {
+		return p
+	}
+	uid := ref.uid
+	if uid == "" {
+		uid = "name:" + ref.namespace + "/" + ref.name
+	}
+	key := "unlisted\x00" + uid
+	if p := f.inv.unlisted[key]; p != nil {
+		p.life = interval{min(p.life.start, mid.start), max(p.life.end, mid.end)}
+		return p
+	}
+	p := &Pod{UID: uid, Namespace: ref.namespace, Name: ref.name, Node: f.name, WorkloadKind: "Pod", WorkloadName: ref.name, Requests: map[string]int64{}, life: mid}
+	f.inv.unlisted[key] = p
+	return p
+}
+
+// hold adds a holder, or replicas to the one that is there.
+func (pp *placedPart) hold(p *Pod, replicas int, flags Flags) *holder {
+	for _, h := range pp.holders {
+		if h.uid == p.UID {
+			h.replicas += replicas
+			h.flags |= flags
+			return h
+		}
+	}
+	h := &holder{uid: p.UID, replicas: replicas, life: p.life, flags: flags}
+	pp.holders = append(pp.holders, h)
+	return h
+}
+
+// roomiest picks where an unplaced unit of a pod's request goes: of the partitions
+// that offer the resource, the one with the least held during the pod's life, then
+// the first.
+func (f *nodeFold) roomiest(parts []*placedPart, p *Pod) *placedPart {
+	var best *placedPart
+	var bestHeld int64
+	for _, pp := range parts {
+		if !pp.offers(p) {
+			continue
+		}
+		var held int64
+		for _, h := range pp.holders {
+			held += h.life.clip(p.life).clip(f.hour).length() / int64(max(1, pp.Replicas)) * int64(h.replicas)
+		}
+		if best == nil || held < bestHeld {
+			best, bestHeld = pp, held
+		}
+	}
+	return best
+}
+
+// offers reports whether the partition can serve one of the pod's requests. A MIG
+// instance serves its own profile's resource, and nvidia.com/gpu under the single
+// strategy.
+func (pp *placedPart) offers(p *Pod) bool {
+	if pp.Mode != ModeMIG {
+		return p.Requests["nvidia_com_gpu"]+p.Requests["nvidia_com_gpu_shared"] > 0
+	}
+	for r, q := range p.Requests {
+		if q > 0 && (r == "nvidia_com_mig_"+resourceName(pp.Profile) || r == "nvidia_com_gpu" || r == "nvidia_com_mig_"+resourceName(pp.Profile)+"_shared") {
+			return true
+		}
+	}
+	return false
+}

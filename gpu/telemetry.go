@@ -1,0 +1,387 @@
+package gpu
+
+import (
+	"math"
+	"sort"
+	"strings"
+	"time"
+
+	"gpuledger/billing/period"
+)
+
+// DeviceMetrics are the exporter families that are read: the memory families of
+// dcgm-exporter in MiB (before 4.9) and in bytes (after), and two utilisation
+// signals that are kept beside memory.
+var DeviceMetrics = []string{
+	"DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED", "DCGM_FI_DEV_FB_TOTAL",
+	"DCGM_FI_DEV_FB_USED_BYTES", "DCGM_FI_DEV_FB_FREE_BYTES", "DCGM_FI_DEV_FB_RESERVED_BYTES", "DCGM_FI_DEV_FB_CAPACITY_BYTES",
+	"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+}
+
+type family int
+
+const (
+	famNone family = iota
+	famUsed
+	famFree
+	famReserved
+	famTotal
+	famUtil
+	famEngine
+)
+
+// familyOf tells a metric's meaning and its unit in bytes (1 or 1 MiB).
+func familyOf(metric string) (family, float64) {
+	name := strings.TrimPrefix(strings.TrimPrefix(metric, "DCGM_FI_DEV_"), "DCGM_FI_PROF_")
+	unit := float64(1 << 20)
+	if strings.HasSuffix(name, "_BYTES") {
+		name, unit = strings.TrimSuffix(name, "_BYTES"), 1
+	}
+	switch name {
+	case "FB_USED":
+		return famUsed, unit
+	case "FB_FREE":
+		return famFree, unit
+	case "FB_RESERVED":
+		return famReserved, unit
+	case "FB_TOTAL", "FB_CAPACITY":
+		return famTotal, unit
+	case "GPU_UTIL":
+		return famUtil, 0.01
+	case "GR_ENGINE_ACTIVE":
+		return famEngine, 1
+	}
+	return famNone, 0
+}
+
+// Telemetry is what the exporters say of a cluster's devices over a window.
+type Telemetry struct {
+	devices map[string]*device // by UUID
+}
+
+type device struct {
+	uuid, rawModel string
+	node           string
+	parts          map[partKey]*part
+	util, engine   mean
+	dropped        map[string]int64
+}
+
+type partKey struct{ gi, profile string }
+
+// part gathers the samples of one GPU or MIG instance.
+type part struct {
+	partKey
+	scrapes map[int64]*scrape // by Unix µs
+	usable  uint64            // largest used + free seen at one instant
+	total   uint64
+	reserve uint64
+}
+
+// scrape is what one scrape says of a part's used bytes.
+type scrape struct {
+	bare    *uint64
+	pods    map[podRef]uint64 // largest over a pod's slots and containers
+	slots   map[podRef]map[string]bool
+	used    uint64
+	free    uint64
+	hasUsed bool
+	hasFree bool
+}
+
+// podRef is how a series names its pod.
+type podRef struct{ namespace, name, uid string }
+
+type mean struct {
+	sum float64
+	n   int64
+}
+
+func (m *mean) add(v float64, counts bool) {
+	if counts {
+		m.sum, m.n = m.sum+v, m.n+1
+	}
+}
+
+func (m mean) value() float64 {
+	if m.n == 0 {
+		return -1
+	}
+	return m.sum / float64(m.n)
+}
+
+// NewTelemetry gathers the device series of one hour and its neighbourhood. The
+// inventory helps to find each device's node; it may be empty.
+func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry {
+	t := &Telemetry{devices: map[string]*device{}}
+	sort.SliceStable(series, func(i, j int) bool { return lessSeries(series[i], series[j]) })
+	for _, s := range series {
+		uuid := s.Labels["UUID"]
+		if uuid == "" {
+			uuid = s.Labels["uuid"]
+		}
+		fam, unit := familyOf(s.Metric)
+		if uuid == "" || fam == famNone {
+			continue
+		}
+		d := t.devices[uuid]
+		if d == nil {
+			d = &device{uuid: uuid, parts: map[partKey]*part{}, dropped: map[string]int64{}}
+			t.devices[uuid] = d
+		}
+		if m := s.Labels["modelName"]; m != "" {
+			d.rawModel = m
+		}
+		if n := nodeOf(s, inv); n != "" {
+			d.node = n
+		}
+		d.add(s, fam, unit, spanMicros(hour))
+	}
+	for _, d := range t.devices {
+		for _, p := range d.parts {
+			p.finish()
+		}
+	}
+	return t
+}
+
+func (d *device) add(s Series, fam family, unit float64, hour interval) {
+	key := partKey{s.Labels["GPU_I_ID"], s.Labels["GPU_I_PROFILE"]}
+	p := d.parts[key]
+	if p == nil && fam <= famTotal {
+		p = &part{partKey: key, scrapes: map[int64]*scrape{}}
+		d.parts[key] = p
+	}
+	ref, named := podOf(s)
+	for _, x := range s.Samples {
+		v, ok := d.accept(x.Value, fam, unit)
+		if !ok {
+			continue
+		}
+		at := x.UnixMilli * 1000
+		inHour := at >= hour.start && at < hour.end
+		switch fam {
+		case famUtil:
+			d.util.add(v, inHour)
+			continue
+		case famEngine:
+			d.engine.add(v, inHour)
+			continue
+		case famReserved:
+			p.reserve = max(p.reserve, uint64(v))
+			continue
+		case famTotal:
+			p.total = max(p.total, uint64(v))
+			continue
+		}
+		sc := p.scrapes[at]
+		if sc == nil {
+			sc = &scrape{}
+			p.scrapes[at] = sc
+		}
+		sc.add(fam, uint64(v), ref, named, s.Labels["vgpu"])
+	}
+}
+
+func (sc *scrape) add(fam family, bytes uint64, ref podRef, named bool, slot string) {
+	if fam == famFree {
+		sc.free, sc.hasFree = max(sc.free, bytes), true
+		return
+	}
+	sc.used, sc.hasUsed = max(sc.used, bytes), true
+	if !named {
+		if sc.bare == nil || *sc.bare < bytes {
+			sc.bare = &bytes
+		}
+		return
+	}
+	if sc.pods == nil {
+		sc.pods, sc.slots = map[podRef]uint64{}, map[podRef]map[string]bool{}
+	}
+	sc.pods[ref] = max(sc.pods[ref], bytes)
+	if slot != "" {
+		if sc.slots[ref] == nil {
+			sc.slots[ref] = map[string]bool{}
+		}
+		sc.slots[ref][slot] = true
+	}
+}
+
+// The smallest of DCGM's blank values in int32, float64 and int64 fields
+// (dcgm_structs.h); in a MiB series everything from the first on is blank.
+const (
+	blankInt32 = 2147483632
+	blankInt64 = 9.2e18
+)
+
+// accept converts a value to bytes (or to a ratio for utilisation) and refuses
+// what can be no measurement, counting it by reason.
+func (d *device) accept(v float64, fam family, unit float64) (float64, bool) {
+	reason := ""
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		reason = "nan"
+	case v < 0:
+		reason = "negative"
+	case v >= blankInt64 || unit != 1 && v >= blankInt32 || fam >= famUtil && v >= blankInt32:
+		reason = "blank"
+	case fam < famUtil && d.impossible(v*unit):
+		reason = "impossible_size"
+	}
+	if reason != "" {
+		d.dropped[reason]++
+		return 0, false
+	}
+	if fam < famUtil {
+		return math.Round(v * unit), true
+	}
+	return v * unit, true
+}
+
+// impossible tells sizes above 1.5 × the model's capacity.
+func (d *device) impossible(bytes float64) bool {
+	m, ok := LookupModel(d.rawModel)
+	if !ok {
+		return bytes > 1<<43 // 8 TiB: no GPU has that
+	}
+	return bytes > 1.5*float64(m.TotalBytes)
+}
+
+func (p *part) finish() {
+	for _, sc := range p.scrapes {
+		if sc.hasFree && sc.hasUsed {
+			p.usable = max(p.usable, sc.used+sc.free)
+		}
+	}
+	if p.total > 0 && p.reserve > 0 && p.total > p.reserve {
+		p.usable = p.total - p.reserve
+	}
+}
+
+// exporterContainers are the exporters' own containers: with honorLabels off
+// Prometheus puts them where the workload's name would be.
+var exporterContainers = map[string]bool{"exporter": true, "dcgm-exporter": true, "nvidia-dcgm-exporter": true}
+
+// podOf reads the pod a series names. exported_pod beats pod; the exporter's own
+// pod is no pod; "" is absent.
+func podOf(s Series) (podRef, bool) {
+	l := s.Labels
+	if l["exported_pod"] != "" || l["exported_namespace"] != "" {
+		return podRef{l["exported_namespace"], l["exported_pod"], l["pod_uid"]}, l["exported_pod"] != ""
+	}
+	name, namespace := l["pod"], l["namespace"]
+	if name == "" {
+		name, namespace = l["pod_name"], l["pod_namespace"] // the old namespace of dcgm-exporter
+	}
+	if name == "" || exporterContainers[l["container"]] || name == l["Hostname"] || name == l["hostname"] {
+		return podRef{}, false
+	}
+	return podRef{namespace, name, l["pod_uid"]}, true
+}
+
+// nodeOf finds the node of a device series: a node label put there by the scrape
+// configuration, the exporter's idea of its host where the inventory knows a node
+// or an exporter pod of that name, the workload pod's node, or the scrape address.
+func nodeOf(s Series, inv *Inventory) string {
+	l := s.Labels
+	for _, n := range []string{l["node"], l["kubernetes_node"], l["node_name"], l["Hostname"], l["hostname"]} {
+		if n == "" {
+			continue
+		}
+		if inv.Nodes[n] != nil || len(inv.Nodes) == 0 {
+			return n
+		}
+	}
+	for _, exporter := range []string{l["pod"], l["Hostname"], l["hostname"]} {
+		if exporter == "" {
+			continue
+		}
+		if p := inv.podAnywhere(exporter); p != nil {
+			return p.Node
+		}
+	}
+	if ref, ok := podOf(s); ok {
+		if p := inv.find(ref, time.UnixMilli(lastMilli(s))); p != nil && p.Node != "" {
+			return p.Node
+		}
+	}
+	host, _, _ := strings.Cut(l["instance"], ":")
+	if inv.Nodes[host] != nil {
+		return host
+	}
+	if n := first(l, "node", "kubernetes_node", "node_name"); n != "" {
+		return n
+	}
+	return first(l, "Hostname", "hostname")
+}
+
+// podAnywhere finds a pod by name alone, which is enough for an exporter's
+// generated name; an ambiguous name finds nothing.
+func (inv *Inventory) podAnywhere(name string) *Pod {
+	if inv.anyName == nil {
+		inv.anyName = map[string]*Pod{}
+		for _, p := range inv.sortedPods() {
+			if q, ok := inv.anyName[p.Name]; ok && (q == nil || q.Node != p.Node) {
+				inv.anyName[p.Name] = nil
+				continue
+			}
+			inv.anyName[p.Name] = p
+		}
+	}
+	return inv.anyName[name]
+}
+
+func (inv *Inventory) find(ref podRef, t time.Time) *Pod {
+	if ref.uid != "" {
+		if p := inv.Pods[ref.uid]; p != nil {
+			return p
+		}
+	}
+	return inv.PodByName(ref.namespace, ref.name, t)
+}
+
+func lastMilli(s Series) int64 {
+	if len(s.Samples) == 0 {
+		return 0
+	}
+	return s.Samples[len(s.Samples)-1].UnixMilli
+}
+
+// Nodes returns the names of the nodes that have devices.
+func (t *Telemetry) Nodes() []string {
+	set := map[string]bool{}
+	for _, d := range t.devices {
+		if d.node != "" {
+			set[d.node] = true
+		}
+	}
+	out := make([]string, 0, len(set))
+	for n := range set {
+		out = append(out, n)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Unplaced returns the UUIDs of devices whose node cannot be told.
+func (t *Telemetry) Unplaced() []string {
+	var out []string
+	for uuid, d := range t.devices {
+		if d.node == "" {
+			out = append(out, uuid)
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+func (t *Telemetry) devicesOf(node string) []*device {
+	var out []*device
+	for _, d := range t.devices {
+		if d.node == node {
+			out = append(out, d)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].uuid < out[j].uuid })
+	return out
+}
