@@ -72,6 +72,7 @@ type Line struct {
 	ResourceID       string // as delivered: i-0abc, an ARN, an Azure resource path
 	InstanceID       string // the last segment that names the machine, "" where there is none
 	InstanceType     string // p5.48xlarge; "" where the line does not say
+	InstanceFamily   string // p5, where a line names a family and no type (an EC2 Instance Savings Plan)
 	Region           string
 	AvailabilityZone string
 
@@ -81,7 +82,11 @@ type Line struct {
 	Operation   string
 	Commitment  string // CommitmentDiscountId: reservation or savings plan
 	Reservation string // CapacityReservationId
-	Tags        map[string]string
+	// Tags are read-only: lines with equal tags share one map. They are not part
+	// of what keep sees unless it calls LoadTags, which is set only while keep
+	// looks at the line, and does nothing the second time.
+	Tags     map[string]string
+	LoadTags func()
 
 	Costs               Costs
 	Currency            string // ISO 4217

@@ -1,0 +1,200 @@
+package aws
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"sort"
+	"strings"
+
+	"gpuledger/billing"
+	"gpuledger/billing/period"
+	"gpuledger/billing/table"
+	"gpuledger/objstore"
+)
+
+// manifest is <export>-Manifest.json. It has no billing period: that stands in
+// the key. Sizes are not in AWS's own manifests, and are checked where a copy or
+// a compatible exporter states them.
+type manifest struct {
+	ExecutionID string         `json:"executionId"`
+	Columns     []column       `json:"columns"`
+	DataFiles   []manifestFile `json:"dataFiles"`
+}
+
+type column struct {
+	Name string `json:"name"`
+}
+
+type manifestFile struct {
+	URI  string
+	Size int64
+}
+
+func (f *manifestFile) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &f.URI)
+	}
+	var o struct {
+		S3URI string `json:"s3Uri"`
+		Size  int64  `json:"size"`
+	}
+	if err := json.Unmarshal(b, &o); err != nil {
+		return err
+	}
+	f.URI, f.Size = o.S3URI, o.Size
+	return nil
+}
+
+// manifestKey matches the manifest at the level of the partition, which always
+// describes the newest refresh; those one folder deeper (CREATE_NEW_REPORT)
+// describe one refresh each and are history.
+var manifestKey = regexp.MustCompile(`^(?:(.*)/)?metadata/BILLING_PERIOD=(\d{4}-\d{2})/([^/]*)-?Manifest\.json$`)
+
+type found struct {
+	object objstore.Object
+	root   string // the export's folder below the location, "" or ending in a slash
+	month  period.Month
+}
+
+// manifests lists the newest manifest of each month. Only metadata is chosen by
+// listing; data files never are.
+func (r *Reader) manifests(ctx context.Context) ([]found, error) {
+	objects, err := r.store.List(ctx, "metadata/")
+	if err == nil && len(objects) == 0 {
+		objects, err = r.store.List(ctx, "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []found
+	nested := 0
+	for _, o := range objects {
+		m := manifestKey.FindStringSubmatch(o.Key)
+		if m == nil {
+			if strings.HasSuffix(o.Key, "Manifest.json") {
+				nested++
+			}
+			continue
+		}
+		month, err := period.ParseMonth(m[2])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Key, err)
+		}
+		root := m[1]
+		if root != "" {
+			root += "/"
+		}
+		out = append(out, found{o, root, month})
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].month.Start().Before(out[j].month.Start()) })
+	if len(out) == 0 {
+		hint := "AWS writes it after all data files; if none ever appears, point the location at the export's folder (the one that holds data/ and metadata/)"
+		if nested > 0 {
+			hint = "only manifests of single refreshes are there; copy metadata/BILLING_PERIOD=*/*-Manifest.json too"
+		}
+		return nil, fmt.Errorf("%s: %w: no metadata/BILLING_PERIOD=YYYY-MM/<export>-Manifest.json; %s", r.store.Location(), billing.ErrIncomplete, hint)
+	}
+	return out, nil
+}
+
+// delivery reads one manifest and looks at the files it names.
+func (r *Reader) delivery(ctx context.Context, f found) (billing.Delivery, error) {
+	body, obj, err := r.store.Get(ctx, f.object.Key, "")
+	if err != nil {
+		return billing.Delivery{}, table.Incomplete(f.object.Key, err)
+	}
+	defer body.Close()
+	raw, err := io.ReadAll(io.LimitReader(body, maxManifest+1))
+	if err != nil {
+		return billing.Delivery{}, table.Incomplete(f.object.Key, err)
+	}
+	var m manifest
+	if len(raw) > maxManifest {
+		err = errors.New("longer than 16 MiB")
+	} else {
+		err = json.Unmarshal(raw, &m)
+	}
+	if err != nil {
+		return billing.Delivery{}, fmt.Errorf("%s: %w: not a readable manifest (%w); wait for AWS to write it again", f.object.Key, billing.ErrIncomplete, err)
+	}
+	d := billing.Delivery{
+		Format: "AWS CUR 2.0", BillingPeriod: f.month, ID: m.ExecutionID,
+		Manifest: f.object.Key, Submitted: obj.Modified,
+	}
+	for _, c := range m.Columns {
+		d.Columns = append(d.Columns, c.Name)
+	}
+	if len(m.DataFiles) == 0 {
+		return d, fmt.Errorf("%s: %w: the manifest names no data file; wait for AWS to write it again", f.object.Key, billing.ErrIncomplete)
+	}
+	if err := r.addFiles(ctx, &d, f, m.DataFiles); err != nil {
+		return d, err
+	}
+	d.Token = token(raw, d.Files)
+	return d, nil
+}
+
+const maxManifest = 16 << 20
+
+// addFiles resolves the manifest's URIs below the export's own folder, so that a
+// copy of the bucket at any depth reads like the bucket, and takes sizes and
+// entity tags from one listing of the folder they share.
+func (r *Reader) addFiles(ctx context.Context, d *billing.Delivery, f found, files []manifestFile) error {
+	keys := make([]string, len(files))
+	marker := "data/BILLING_PERIOD=" + f.month.String() + "/"
+	for i, file := range files {
+		at := strings.LastIndex(file.URI, "/"+marker)
+		if at < 0 || path.Clean("/"+file.URI[at+1:]) != file.URI[at:] {
+			return fmt.Errorf("%s: data file %q is not below %s; this is not the layout of an AWS data export", f.object.Key, file.URI, marker)
+		}
+		keys[i] = f.root + file.URI[at+1:]
+	}
+	listed, err := r.store.List(ctx, f.root+marker)
+	if err != nil {
+		return err
+	}
+	have := make(map[string]objstore.Object, len(listed))
+	for _, o := range listed {
+		have[o.Key] = o
+	}
+	seen := map[string]bool{}
+	for i, key := range keys {
+		o, ok := have[key]
+		switch {
+		case seen[key]:
+			return fmt.Errorf("%s: data file %s is named twice; its lines would count double", f.object.Key, key)
+		case !ok:
+			return fmt.Errorf("%s: %w: data file %s is not there; wait for AWS to write it again, or copy it too", f.object.Key, billing.ErrIncomplete, key)
+		case files[i].Size > 0 && files[i].Size != o.Size:
+			return fmt.Errorf("%s: %w: data file %s has %d bytes and the manifest says %d", f.object.Key, billing.ErrIncomplete, key, o.Size, files[i].Size)
+		case !table.IsData(key):
+			return fmt.Errorf("%s: data file %s is neither .csv, .csv.gz nor .parquet; choose one of them in the export's settings", f.object.Key, key)
+		}
+		seen[key] = true
+		d.Files = append(d.Files, billing.File{Key: key, Size: o.Size, ETag: o.ETag})
+	}
+	return nil
+}
+
+// token hashes all that a change of content would change.
+func token(manifest []byte, files []billing.File) [32]byte {
+	h := sha256.New()
+	field := func(b []byte) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
+		h.Write(b)
+	}
+	field(manifest)
+	for _, f := range files {
+		field([]byte(f.Key))
+		field(binary.BigEndian.AppendUint64(nil, uint64(f.Size)))
+		field([]byte(f.ETag))
+	}
+	return [32]byte(h.Sum(nil))
+}

@@ -1,0 +1,162 @@
+// Package aws reads AWS Data Exports of COST_AND_USAGE_REPORT (CUR 2.0) by their
+// manifests, from S3 or from a copy of the bucket in a folder.
+//
+// Costs by line type follow the amortisation of the Cloud Intelligence
+// Dashboards: what a Savings Plan or a reservation covers costs its effective
+// cost, its negations and fees cost nothing, and what it leaves unused is a
+// category of its own.
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"gpuledger/billing"
+	"gpuledger/billing/table"
+	"gpuledger/objstore"
+)
+
+// Reader reads one export, or fails if its location holds several.
+type Reader struct {
+	store objstore.Store
+	name  string
+
+	mu    sync.Mutex
+	notes map[[32]byte][]string
+}
+
+var _ interface {
+	billing.Reader
+	billing.ReadNoter
+} = (*Reader)(nil)
+
+// New returns the reader of the bill source with the given name. The store's
+// location is the export's folder, the one that holds data/ and metadata/, or a
+// prefix above it.
+func New(store objstore.Store, name string) *Reader {
+	return &Reader{store: store, name: name, notes: map[[32]byte][]string{}}
+}
+
+// Deliveries returns the newest delivery of each month, as its manifest names it.
+// Where some months are whole and others are not, it returns the whole ones
+// together with the error about the others.
+func (r *Reader) Deliveries(ctx context.Context) ([]billing.Delivery, error) {
+	all, err := r.manifests(ctx)
+	if err != nil {
+		return nil, r.wrap(err)
+	}
+	var out []billing.Delivery
+	var errs []error
+	seen := map[string]string{}
+	for _, f := range all {
+		d, err := r.delivery(ctx, f)
+		if slices.Contains(d.Columns, "BilledCost") {
+			continue // a FOCUS export under the same prefix: another table
+		}
+		if other, ok := seen[f.month.String()]; ok {
+			return nil, r.wrap(fmt.Errorf("%s: two exports hold %s (%s and %s); point the location at one of them, or the month counts twice",
+				r.store.Location(), f.month, other, f.object.Key))
+		}
+		seen[f.month.String()] = f.object.Key
+		if err == nil && len(d.Columns) > 0 {
+			err = r.describe(&d)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out = append(out, d)
+	}
+	if len(seen) == 0 {
+		return nil, r.wrap(fmt.Errorf("%s: the exports there are FOCUS exports, not CUR 2.0; read them as type focus", r.store.Location()))
+	}
+	return out, r.wrap(errors.Join(errs...))
+}
+
+// describe adds what the manifest's list of columns already tells.
+func (r *Reader) describe(d *billing.Delivery) error {
+	has := hasIn(d.Columns)
+	notes, err := missing(has)
+	if err != nil {
+		return fmt.Errorf("%s: %w", d.Manifest, err)
+	}
+	_, note := chooseBasis(has)
+	d.Notes = append(append(d.Notes, note, "contracted cost unavailable: CUR 2.0 does not state it"), notes...)
+	return nil
+}
+
+func (r *Reader) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("bills %s: %w", r.name, err)
+}
+
+// Read implements billing.Reader. Rows of split cost allocation are not lines of
+// the bill and are never passed on; ReadNotes says how many there were.
+func (r *Reader) Read(ctx context.Context, d billing.Delivery, keep func(*billing.Line) bool, fn func(*billing.Line, bool) error) error {
+	dec := newDecoder(d)
+	for _, f := range d.Files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := r.readFile(ctx, f, dec, keep, fn); err != nil {
+			return r.wrap(err)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes[d.Token] = dec.notes()
+	return nil
+}
+
+func (r *Reader) readFile(ctx context.Context, f billing.File, dec *decoder, keep func(*billing.Line) bool, fn func(*billing.Line, bool) error) error {
+	rows, err := table.Open(ctx, r.store, f, options())
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	if err := dec.start(rows, f.Key); err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		switch err := rows.Next(); {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if n%4096 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		line, err := dec.line()
+		if err != nil {
+			return err
+		}
+		if line == nil {
+			continue
+		}
+		kept := keep(line)
+		if kept {
+			dec.loadTags()
+		}
+		line.LoadTags = nil
+		if dec.tagErr != nil {
+			return dec.tagErr
+		}
+		if err := fn(line, kept); err != nil {
+			return err
+		}
+	}
+}
+
+// ReadNotes implements billing.ReadNoter.
+func (r *Reader) ReadNotes(d billing.Delivery) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.notes[d.Token]
+}

@@ -1,0 +1,162 @@
+package focus
+
+import (
+	"regexp"
+	"strings"
+
+	"gpuledger/billing"
+	"gpuledger/billing/ec2"
+)
+
+// classify decides by ChargeCategory and the two statuses, as the specification
+// means them; EffectiveCost is amortised already, so no cost is changed here.
+func (d *decoder) classify(l *billing.Line) {
+	text := strings.ToLower(l.Description)
+	switch l.ChargeCategory {
+	case "Usage":
+		l.Class = d.usageClass(l)
+	case "Purchase":
+		l.Class = billing.Fee
+	case "Tax":
+		l.Class = billing.Tax
+	case "Credit":
+		l.Class = billing.Credit
+	case "Adjustment":
+		switch {
+		case strings.Contains(text, "discount") && !strings.Contains(text, "refund"):
+			l.Class = billing.Discount
+		case l.Costs.Billed.Sign() < 0 || strings.Contains(text, "refund"):
+			l.Class = billing.Refund
+		default:
+			l.Class = billing.Other
+		}
+	default:
+		l.Class = billing.Other
+		d.unknown[l.ChargeCategory]++
+	}
+}
+
+func (d *decoder) usageClass(l *billing.Line) billing.Class {
+	switch {
+	case d.rows.Text(colCommitmentStatus) == "Unused":
+		return billing.CommitmentUnused
+	case d.rows.Text(colCapacityStatus) == "Unused", ec2.IsUnusedCapacity(l.UsageType):
+		return billing.CapacityUnused
+	case l.InstanceID == "":
+		return billing.Other
+	case ec2.InstanceID(l.ResourceID) != "" && l.UsageType != "" && !ec2.IsInstanceHours(l.UsageType):
+		return billing.Other // traffic, optimisation: they carry the instance's id too
+	}
+	if _, ok := l.BilledMicros(); ok || l.Component != billing.Node {
+		return billing.NodeUsage
+	}
+	// A correction takes hours back: its quantity is negative, its unit is not.
+	if q := *l; q.ConsumedQuantity.Amount.Sign() < 0 || q.PricingQuantity.Amount.Sign() < 0 {
+		q.ConsumedQuantity.Amount, q.PricingQuantity.Amount = abs(q.ConsumedQuantity.Amount), abs(q.PricingQuantity.Amount)
+		if _, ok := q.BilledMicros(); ok {
+			return billing.NodeUsage
+		}
+	}
+	return billing.Other
+}
+
+// machine returns the name of the instance that the line's resource is, "" where
+// it is none: by what its provider's ids look like, and else by what the file
+// says of it.
+func (d *decoder) machine(l *billing.Line) string {
+	id := l.ResourceID
+	if i := ec2.InstanceID(id); i != "" {
+		return i
+	}
+	switch {
+	case id == "", strings.HasPrefix(id, "arn:"):
+		return ""
+	case gcpInstance.MatchString(id), azureMachine.MatchString(id), d.anyResource:
+		return lastSegment(id)
+	case strings.HasPrefix(strings.ToLower(id), "/subscriptions/"):
+		return ""
+	}
+	switch strings.ToLower(d.rows.Text(colResourceType)) {
+	case "instance", "virtual machine", "virtualmachine", "vm", "compute instance", "baremetal", "bare metal":
+		return lastSegment(id)
+	}
+	if d.rows.Text(colServiceSubcategory) == "Virtual Machines" ||
+		!hyperscaler(l.Provider) && d.rows.Text(colServiceCategory) == "Compute" {
+		return lastSegment(id)
+	}
+	return ""
+}
+
+// hyperscaler names the providers whose machines are told by their ids: what of
+// theirs is Compute and billed by the hour may be a cluster or a workspace.
+func hyperscaler(provider string) bool {
+	switch provider {
+	case "AWS", "Amazon Web Services", "Microsoft", "Microsoft Azure", "Azure", "Google", "Google Cloud", "GCP":
+		return true
+	}
+	return false
+}
+
+var (
+	gcpInstance  = regexp.MustCompile(`^(?://compute\.googleapis\.com/)?projects/[^/]+/zones/[^/]+/instances/[^/]+$`)
+	azureMachine = regexp.MustCompile(`(?i)/providers/microsoft\.compute/virtualmachine(?:s|scalesets)/[^/]+(?:/virtualmachines/\d+)?$`)
+	azureSize    = regexp.MustCompile(`^(?:Standard|Basic)_[A-Za-z0-9_-]+$`)
+)
+
+// identify finds the machine's name and type.
+func (d *decoder) identify(l *billing.Line) error {
+	r := d.rows
+	details, err := r.Map(colXSKUDetails)
+	if err != nil {
+		return err
+	}
+	prices, err := r.Map(colSKUPriceDetails)
+	if err != nil {
+		return err
+	}
+	l.InstanceID = d.machine(l)
+	if vm := details["VMName"]; vm != "" && azureMachine.MatchString(l.ResourceID) {
+		l.InstanceID = vm // a scale set's line names its machine here
+	}
+	for _, t := range []string{
+		r.Keep(colXInstanceType), prices["InstanceType"], prices["x_InstanceType"], prices["MachineType"],
+		details["InstanceType"], azureType(details["ServiceType"]),
+		ec2.TypeOf(l.UsageType), ec2.TypeOf(r.Text(colSKUMeter)), ec2.TypeOf(ec2.TaxedUsage(l.Description)), ec2.TypeIn(l.Description),
+	} {
+		if t != "" {
+			l.InstanceType = strings.Clone(t)
+			break
+		}
+	}
+	if l.InstanceType == "" {
+		l.InstanceFamily = ec2.FamilyOf(l.UsageType)
+	}
+	if gcpInstance.MatchString(l.ResourceID) {
+		l.Component = gcpComponent(l.Description)
+	}
+	return nil
+}
+
+func azureType(s string) string {
+	if azureSize.MatchString(s) {
+		return s
+	}
+	return ""
+}
+
+// gcpComponent tells which part of a machine a Compute Engine SKU prices.
+func gcpComponent(description string) billing.Component {
+	switch text := strings.ToLower(description); {
+	case strings.Contains(text, " gpu"):
+		return billing.GPU
+	case strings.Contains(text, " core"):
+		return billing.CPU
+	case strings.Contains(text, " ram"):
+		return billing.Memory
+	}
+	return billing.Node
+}
+
+func lastSegment(id string) string {
+	return id[strings.LastIndexByte(id, '/')+1:]
+}
