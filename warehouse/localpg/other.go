@@ -23,6 +23,9 @@ func Attach(context.Context, string) (*Server, error) { return nil, errUnsupport
 // StopRunning is not supported here.
 func StopRunning(context.Context, string) (int, error) { return 0, errUnsupported }
 
+// InUse is never so here.
+func InUse(string) bool { return false }
+
 // Stop does nothing.
 func (s *Server) Stop() error { return nil }
 

@@ -116,3 +116,10 @@ func StopRunning(ctx context.Context, dir string) (int, error) {
 		}
 	}
 }
+
+// InUse reports whether some process holds the private Postgres of dir; a folder
+// that can't be read counts as in use.
+func InUse(dir string) bool {
+	running, err := held(dir)
+	return running || err != nil
+}
