@@ -90,8 +90,8 @@ var (
 type shape [6]int
 
 type geometry struct {
-	counts shape
-	memory int // Σ memory slices
+	counts          shape
+	memory, compute int // Σ slices
 }
 
 // geometries returns every complete (not extendable) set of instances, as counts.
@@ -121,7 +121,7 @@ func geometries(table []placement, memory, compute int) []geometry {
 			}
 		}
 		if complete {
-			seen[counts] = geometry{counts: counts, memory: memUsed}
+			seen[counts] = geometry{counts: counts, memory: memUsed, compute: compute - computeLeft}
 		}
 	}
 	walk(0, compute, shape{}, 0, 0, 0)
@@ -152,32 +152,58 @@ var (
 // A100 are complete with 7; a single 1g can still be completed to 8. An empty or
 // impossible set gets all of the model's slices.
 func ConfiguredSlices(m Model, instances []Profile) int {
-	table, all := placements8, complete8
+	return completed(m, instances, m.MemorySlices, func(g geometry) int { return g.memory })
+}
+
+// ConfiguredComputeSlices is ConfiguredSlices counted in compute slices.
+func ConfiguredComputeSlices(m Model, instances []Profile) int {
+	return completed(m, instances, m.ComputeSlices, func(g geometry) int { return g.compute })
+}
+
+func completed(m Model, instances []Profile, all int, slices func(geometry) int) int {
+	table, complete := placements8, complete8
 	if m.MemorySlices == 4 {
-		table, all = placements4, complete4
+		table, complete = placements4, complete4
 	}
 	var have shape
 	for _, p := range instances {
 		k := kindOf(table, p)
 		if k < 0 {
-			return m.MemorySlices
+			return all
 		}
 		have[k]++
 	}
 	best := 0
-	for _, g := range all() {
+	for _, g := range complete() {
 		contains := true
 		for k := range have {
 			contains = contains && g.counts[k] >= have[k]
 		}
 		if contains {
-			best = max(best, g.memory)
+			best = max(best, slices(g))
 		}
 	}
 	if best == 0 {
-		return m.MemorySlices
+		return all
 	}
 	return best
+}
+
+// GeometryProfiles parses a Partition's geometry for a model; false where a name
+// is no profile.
+func GeometryProfiles(m Model, geometry string) ([]Profile, bool) {
+	var out []Profile
+	for _, name := range strings.Split(geometry, ",") {
+		p, ok := ParseProfile(name)
+		if !ok {
+			return nil, false
+		}
+		if p, ok = p.Resolve(m); !ok {
+			return nil, false
+		}
+		out = append(out, p)
+	}
+	return out, true
 }
 
 func kindOf(table []placement, p Profile) int {

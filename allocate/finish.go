@@ -1,0 +1,194 @@
+package allocate
+
+import (
+	"sort"
+
+	"gpuledger/billing/money"
+	"gpuledger/gpu"
+	"gpuledger/policy"
+)
+
+// finish turns weights into ratios of exactly one, applies the redistributions of
+// node scope, and orders the shares.
+func (s *split) finish() ([]Share, error) {
+	entries := s.ordered()
+	if len(entries) == 0 {
+		model := s.w.Node.ExpectedModel
+		t := s.remainderTarget(string(gpu.NoTelemetry), model, gpu.ModeUnknown)
+		out := Whole(t.Category, model, t.Mode, t.Owner)
+		out.GPUMicros = s.deviceMicros()
+		return []Share{out}, nil
+	}
+	weights := make([]money.Weight, len(entries))
+	times := make([]money.Weight, len(entries))
+	for i, e := range entries {
+		weights[i], times[i] = e.weight, e.time
+	}
+	ratios, err := money.Ratios(weights)
+	if err != nil {
+		return nil, err
+	}
+	micros, err := money.Apportion(s.deviceMicros(), times)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Share, len(entries))
+	for i, e := range entries {
+		out[i] = Share{
+			Target: e.Target, Ratio: ratios[i], GPUMicros: micros[i],
+			UsedByteSeconds: e.used, HeldByteSeconds: e.held, MeasuredMicros: e.measured, GapMicros: e.gap,
+			ByMethod: byMethod(ratios[i], e.byMethod),
+		}
+		for m := range e.byMethod {
+			out[i].Method = max(out[i].Method, m)
+		}
+		if out[i].Method == 0 {
+			out[i].Method = gpu.NoMethod
+		}
+	}
+	return s.moveOnNode(out, weights)
+}
+
+// deviceMicros is the device time of the window: what all shares together had.
+func (s *split) deviceMicros() int64 {
+	billed := s.w.BilledMicros
+	if span := s.w.Span.Micros(); billed == 0 || billed > span {
+		billed = span
+	}
+	return billed * int64(max(1, s.devices))
+}
+
+func byMethod(ratio money.Ratio, weights map[gpu.Method]money.Weight) map[gpu.Method]money.Ratio {
+	methods := make([]gpu.Method, 0, len(weights))
+	for m := range weights {
+		methods = append(methods, m)
+	}
+	sort.Slice(methods, func(i, j int) bool { return methods[i] < methods[j] })
+	ws := make([]money.Weight, len(methods))
+	for i, m := range methods {
+		ws[i] = weights[m]
+	}
+	out := map[gpu.Method]money.Ratio{}
+	parts, err := money.Apportion(int64(ratio), ws)
+	if err != nil {
+		out[gpu.NoMethod] = ratio
+		return out
+	}
+	for i, m := range methods {
+		out[m] = money.Ratio(parts[i])
+	}
+	return out
+}
+
+// ordered returns the entries with any weight, or a pod's memo, by key.
+func (s *split) ordered() []*entry {
+	keys := make([]string, 0, len(s.entries))
+	any := false
+	for k, e := range s.entries {
+		keys = append(keys, k)
+		any = any || !e.weight.IsZero()
+	}
+	if !any {
+		return nil
+	}
+	sort.Strings(keys)
+	out := make([]*entry, len(keys))
+	for i, k := range keys {
+		out[i] = s.entries[k]
+	}
+	return out
+}
+
+// moveOnNode re-targets remainders whose policy shares them out over everyone
+// charged for the node. Where nobody is, they stay.
+func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, error) {
+	var receivers []int
+	for i := range shares {
+		if shares[i].Category == PodCategory && !weights[i].IsZero() {
+			receivers = append(receivers, i)
+		}
+	}
+	var out []Share
+	for i := range shares {
+		sh := shares[i]
+		rule := s.ruleFor(sh.Category)
+		if sh.Category == PodCategory || sh.PodUID != "" || rule.Policy == policy.Keep || rule.Scope != policy.ScopeNode || len(receivers) == 0 {
+			out = append(out, sh)
+			continue
+		}
+		ws := make([]money.Weight, len(receivers))
+		for k, r := range receivers {
+			ws[k] = weights[r]
+		}
+		if rule.Policy == policy.EvenSplit {
+			ws = s.evenWeights(shares, receivers, ws)
+		}
+		ratios, err := money.Apportion(int64(sh.Ratio), ws)
+		if err != nil {
+			return nil, err
+		}
+		micros, err := money.Apportion(sh.GPUMicros, ws)
+		if err != nil {
+			return nil, err
+		}
+		for k, r := range receivers {
+			to := shares[r].Target
+			to.Category, to.MovedBy = sh.Category, rule.Policy
+			out = append(out, Share{Target: to, Ratio: money.Ratio(ratios[k]), GPUMicros: micros[k], Method: shares[r].Method,
+				ByMethod: map[gpu.Method]money.Ratio{shares[r].Method: money.Ratio(ratios[k])}})
+		}
+	}
+	return mergeTargets(out), nil
+}
+
+// evenWeights gives every pod the same; a pod with several shares (two models, two
+// owners in one window) divides its part by what it is charged in each.
+func (s *split) evenWeights(shares []Share, receivers []int, direct []money.Weight) []money.Weight {
+	const each = int64(1) << 40
+	perPod := map[string][]int{}
+	for k, r := range receivers {
+		perPod[shares[r].PodUID] = append(perPod[shares[r].PodUID], k)
+	}
+	out := make([]money.Weight, len(receivers))
+	for _, ks := range perPod {
+		ws := make([]money.Weight, len(ks))
+		for i, k := range ks {
+			ws[i] = direct[k]
+		}
+		parts, err := money.Apportion(each, ws)
+		if err != nil {
+			continue // receivers have weight above zero
+		}
+		for i, k := range ks {
+			out[k] = money.W(uint64(parts[i]))
+		}
+	}
+	return out
+}
+
+// mergeTargets adds up shares of one target and orders them by key.
+func mergeTargets(in []Share) []Share {
+	at := map[string]int{}
+	var out []Share
+	for _, sh := range in {
+		i, ok := at[sh.key()]
+		if !ok {
+			at[sh.key()] = len(out)
+			out = append(out, sh)
+			continue
+		}
+		o := &out[i]
+		o.Ratio += sh.Ratio
+		o.GPUMicros += sh.GPUMicros
+		o.UsedByteSeconds += sh.UsedByteSeconds
+		o.HeldByteSeconds += sh.HeldByteSeconds
+		o.MeasuredMicros += sh.MeasuredMicros
+		o.GapMicros += sh.GapMicros
+		o.Method = max(o.Method, sh.Method)
+		for m, r := range sh.ByMethod {
+			o.ByMethod[m] += r
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].key() < out[j].key() })
+	return out
+}

@@ -1,0 +1,111 @@
+package allocate
+
+import (
+	"gpuledger/billing/money"
+	"gpuledger/gpu"
+	"gpuledger/policy"
+)
+
+// moved is a share of a partition-hour with the target it ends up at.
+type moved struct {
+	Target
+	method                    gpu.Method
+	share                     uint64 // µs, under the policy's basis
+	used, held, measured, gap int64
+}
+
+// column picks the stored shares that the policy's basis and reservation ask for.
+// Basis request always counts replicas.
+func (s *split) column(r *gpu.Row) int64 {
+	switch {
+	case s.p.Basis == "used":
+		return r.Shares.Used
+	case s.p.Basis == "request":
+		return r.Shares.RequestReplica
+	case s.p.Reservation.TimeSlicing == "replica":
+		return r.Shares.MaxReplica
+	}
+	return r.Shares.MaxNone
+}
+
+// move names the target of every row of a partition-hour, after the redistributions
+// of device scope. The shares keep their sum.
+func (s *split) move(h Hour, d gpu.Device, p *gpu.Partition) []moved {
+	var out []moved
+	var holders []*gpu.Row
+	for i := range p.Rows {
+		if p.Rows[i].PodUID != "" {
+			holders = append(holders, &p.Rows[i])
+		}
+	}
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		share := uint64(max(0, s.column(r)))
+		if r.PodUID != "" {
+			out = append(out, moved{
+				Target: s.podTarget(h, r.PodUID, d.Model, p.Mode, PodCategory, ""), method: r.Method, share: share,
+				used: r.UsedByteSeconds, held: r.HeldByteSeconds, measured: r.MeasuredMicros, gap: r.GapMicros,
+			})
+			continue
+		}
+		rule := s.ruleFor(string(r.Category))
+		if rule.Policy == policy.Keep || rule.Scope != policy.ScopeDevice || !s.redistribute(&out, h, d, p, r, rule, holders, share) {
+			out = append(out, moved{Target: s.remainderTarget(string(r.Category), d.Model, p.Mode), method: gpu.NoMethod, share: share})
+		}
+	}
+	return out
+}
+
+// ruleFor is the policy's treatment of a category, including unattributed bytes.
+func (s *split) ruleFor(category string) policy.Rule {
+	if category == string(gpu.Unattributed) && s.p.Unattributed.Mode == "spread" {
+		return policy.Rule{Policy: policy.Proportional, Scope: policy.ScopeDevice}
+	}
+	return s.p.Idle.For(category, s.w.Node.Pool)
+}
+
+// redistribute shares a remainder out over the partition's holders, and reports
+// whether there was anybody to take it.
+func (s *split) redistribute(out *[]moved, h Hour, d gpu.Device, p *gpu.Partition, r *gpu.Row, rule policy.Rule, holders []*gpu.Row, share uint64) bool {
+	if share == 0 {
+		return true
+	}
+	by := []func(*gpu.Row) uint64{heldTime}
+	switch {
+	case rule.Policy == policy.Replica:
+		by = []func(*gpu.Row) uint64{slotTime, heldTime}
+	case rule.Policy == policy.Proportional && (r.Category == gpu.SlotHeld || r.Category == gpu.Unattributed):
+		by = []func(*gpu.Row) uint64{func(x *gpu.Row) uint64 { return uint64(x.Shares.Used) }, slotTime, heldTime}
+	case rule.Policy == policy.Proportional:
+		by = []func(*gpu.Row) uint64{func(x *gpu.Row) uint64 { return uint64(max(0, s.column(x))) }}
+	}
+	for _, weigh := range by {
+		weights := make([]money.Weight, len(holders))
+		for i, x := range holders {
+			weights[i] = money.W(weigh(x))
+		}
+		parts, err := money.Apportion(int64(share), weights)
+		if err != nil {
+			continue // nobody under this measure: try the next
+		}
+		for i, x := range holders {
+			*out = append(*out, moved{Target: s.podTarget(h, x.PodUID, d.Model, p.Mode, string(r.Category), rule.Policy), method: x.Method, share: uint64(parts[i])})
+		}
+		return true
+	}
+	return false
+}
+
+func heldTime(r *gpu.Row) uint64 { return uint64(r.MeasuredMicros + r.GapMicros) }
+
+// slotTime is slots × time; at most 2^10 slots of an hour, so it fits.
+func slotTime(r *gpu.Row) uint64 { return heldTime(r) * uint64(r.Replicas) }
+
+func (s *split) podTarget(h Hour, uid, model string, mode gpu.Mode, category, movedBy string) Target {
+	pod := s.w.Pods[uid]
+	owner := s.owners.Resolve(policy.Subject{
+		Cluster: s.w.Node.Cluster, Namespace: pod.Namespace, Workload: pod.Workload, NodePool: s.w.Node.Pool, Account: s.w.Node.Account,
+		Labels: pod.Labels, NamespaceLabels: pod.NSLabels, Annotations: pod.Notes,
+	}, h.Start)
+	return Target{PodUID: uid, Category: category, MovedBy: movedBy, Model: model, Mode: mode, Owner: owner}
+}
