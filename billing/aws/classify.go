@@ -24,12 +24,12 @@ func (d *decoder) classify(l *billing.Line) error {
 		l.ChargeCategory, l.Class = "Usage", usageClass(l)
 	case "DiscountedUsage":
 		l.ChargeCategory, l.Class = "Usage", usageClass(l)
-		return d.effective(l, d.riEffective)
+		return d.effective(l, colRIEffective, colRINetEffective)
 	case "SavingsPlanCoveredUsage":
 		l.ChargeCategory, l.Class = "Usage", usageClass(l)
 		l.Costs.Billed = money.Amount{} // the plan's own fee is billed instead
 		d.addResidual(l.Currency, billed)
-		return d.effective(l, d.spEffective)
+		return d.effective(l, colSPEffective, colSPNetEffective)
 	case "SavingsPlanNegation":
 		// It takes back the on-demand price of covered usage, which counted 0.
 		l.ChargeCategory, l.Class = "Adjustment", billing.Other
@@ -40,11 +40,11 @@ func (d *decoder) classify(l *billing.Line) error {
 		l.PricingQuantity, l.PricingUnit = money.NullAmount{}, ""
 	case "SavingsPlanRecurringFee":
 		l.ChargeCategory, l.Class = "Purchase", billing.CommitmentUnused
-		total, err := d.needed(l, colSPTotal)
+		total, err := d.needed(l, colSPTotal, colSPTotal)
 		if err != nil {
 			return err
 		}
-		used, err := d.needed(l, colSPUsed)
+		used, err := d.needed(l, colSPUsed, colSPUsed)
 		if err != nil {
 			return err
 		}
@@ -54,15 +54,7 @@ func (d *decoder) classify(l *billing.Line) error {
 		l.Costs.Effective = money.Amount{}
 	case "RIFee":
 		l.ChargeCategory, l.Class = "Purchase", billing.CommitmentUnused
-		upfront, err := d.needed(l, d.riUpfront)
-		if err != nil {
-			return err
-		}
-		recurring, err := d.needed(l, d.riRecurring)
-		if err != nil {
-			return err
-		}
-		l.Costs.Effective = upfront.Add(recurring)
+		return d.unusedReservation(l)
 	case "Fee":
 		l.ChargeCategory, l.Class = "Purchase", billing.Fee
 		if r.Text(colRIARN) != "" {
@@ -106,19 +98,52 @@ func (d *decoder) billed(l *billing.Line) (money.Amount, error) {
 }
 
 // effective takes a covered line's cost from the commitment's own column.
-func (d *decoder) effective(l *billing.Line, col int) error {
-	a, err := d.needed(l, col)
+func (d *decoder) effective(l *billing.Line, gross, net int) error {
+	a, err := d.needed(l, gross, net)
 	l.Costs.Effective = a
 	return err
 }
 
-// needed reads a column that only some line types need. Without it, a line of
-// that type has no right cost.
-func (d *decoder) needed(l *billing.Line, col int) (money.Amount, error) {
-	if !d.rows.Has(col) {
-		return money.Amount{}, d.rows.Error(col, errors.New("the column is not in the export, and the effective cost of a "+l.ChargeType+" line is unknown without it; add it to the export's query"))
+// unusedReservation adds the two parts of what a reservation left unused. One of
+// them may have no value, since an upfront or a recurring part need not exist.
+func (d *decoder) unusedReservation(l *billing.Line) error {
+	upfront, err := d.onBasis(l, colRIUnusedUpfront, colRINetUnusedUpfront)
+	if err != nil {
+		return err
 	}
-	return d.rows.Must(col)
+	recurring, err := d.onBasis(l, colRIUnusedRecurring, colRINetUnusedRecurring)
+	if err != nil {
+		return err
+	}
+	if !upfront.Valid && !recurring.Valid {
+		return d.rows.Error(colRIUnusedRecurring, errors.New("neither it nor the unused upfront fee has a value, and the reservation's unused cost is unknown"))
+	}
+	l.Costs.Effective = upfront.Amount.Add(recurring.Amount)
+	return nil
+}
+
+// needed reads a column that only some line types need. Without a value in it, a
+// line of that type has no right cost.
+func (d *decoder) needed(l *billing.Line, gross, net int) (money.Amount, error) {
+	a, err := d.onBasis(l, gross, net)
+	if err == nil && !a.Valid {
+		err = d.rows.Error(gross, errors.New("no value, and the effective cost of the line is unknown without it"))
+	}
+	return a.Amount, err
+}
+
+// onBasis reads the column of the delivery's basis: the net one, or the gross one
+// where the line has no net value because nothing was discounted.
+func (d *decoder) onBasis(l *billing.Line, gross, net int) (money.NullAmount, error) {
+	col := d.basis.pick(d.rows.Has, gross, net)
+	if !d.rows.Has(col) {
+		return money.NullAmount{}, d.rows.Error(col, errors.New("the column is not in the export, and the effective cost of a "+l.ChargeType+" line is unknown without it; add it to the export's query"))
+	}
+	a, err := d.rows.Amount(col)
+	if err == nil && !a.Valid && col != gross {
+		return d.rows.Amount(gross)
+	}
+	return a, err
 }
 
 func (d *decoder) addResidual(currency string, a money.Amount) {

@@ -22,11 +22,10 @@ type decoder struct {
 	out      billing.Line
 	tagErr   error
 
-	basis                               basis
-	basisKnown                          bool
-	unblended, riEffective, spEffective int // columns on the basis
-	riUpfront, riRecurring              int
-	needProduct                         bool // the product map stands in for absent columns
+	basis       basis
+	basisKnown  bool
+	unblended   int  // the column of billed cost on the basis
+	needProduct bool // the product map stands in for absent columns
 
 	splitRows  int64
 	unknown    map[string]int64
@@ -65,10 +64,6 @@ func (d *decoder) start(rows *table.Reader, file string) error {
 		}
 	}
 	d.unblended = basis.pick(rows.Has, colUnblended, colNetUnblended)
-	d.riEffective = basis.pick(rows.Has, colRIEffective, colRINetEffective)
-	d.spEffective = basis.pick(rows.Has, colSPEffective, colSPNetEffective)
-	d.riUpfront = basis.pick(rows.Has, colRIUnusedUpfront, colRINetUnusedUpfront)
-	d.riRecurring = basis.pick(rows.Has, colRIUnusedRecurring, colRINetUnusedRecurring)
 	d.needProduct = rows.Has(colProductMap) && !(rows.Has(colInstanceType) && rows.Has(colRegion) && rows.Has(colSKU))
 	return nil
 }

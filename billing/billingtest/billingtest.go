@@ -8,7 +8,12 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"gpuledger/billing"
+	"gpuledger/billing/money"
+	"gpuledger/billing/period"
 )
 
 // Shared returns the path of a file of the reference material that lies beside a
@@ -53,6 +58,12 @@ func Read(r billing.Reader, d billing.Delivery) ([]billing.Line, error) {
 		return nil
 	})
 	return out, err
+}
+
+// Diff compares lines but for where they stood, and returns "" where they are
+// equal.
+func Diff(a, b []billing.Line) string {
+	return cmp.Diff(a, b, cmpopts.EquateComparable(money.Amount{}, period.Month{}), cmpopts.IgnoreFields(billing.Line{}, "File", "Row"))
 }
 
 // Class returns the lines of one class.

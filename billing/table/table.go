@@ -83,8 +83,13 @@ func IsData(key string) bool {
 // each of them may be gone at the next try.
 func Incomplete(key string, err error) error {
 	switch {
-	case err == nil, errors.Is(err, billing.ErrIncomplete):
-		return err
+	case err == nil:
+		return nil
+	case errors.Is(err, billing.ErrIncomplete):
+		if strings.Contains(err.Error(), key) {
+			return err
+		}
+		return fmt.Errorf("%s: %w", key, err)
 	case errors.Is(err, objstore.ErrNotFound), errors.Is(err, objstore.ErrChanged), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s: %w: %w; nothing of it was loaded; try again after the provider's next delivery", key, billing.ErrIncomplete, err)
 	}
