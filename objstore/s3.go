@@ -40,6 +40,7 @@ func openS3(ctx context.Context, rest string) (Store, error) {
 		return nil, fmt.Errorf("objstore: AWS configuration: %w", err)
 	}
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
+		o.DisableLogOutputChecksumValidationSkipped = true
 		if o.BaseEndpoint == nil {
 			return
 		}
@@ -126,10 +127,13 @@ func (s *s3Store) getFrom(ctx context.Context, key, etag string, offset int64) (
 	if etag != "" {
 		in.IfMatch = aws.String(`"` + etag + `"`)
 	}
+	var part []func(*s3.Options)
 	if offset > 0 {
 		in.Range = aws.String(fmt.Sprintf("bytes=%d-", offset))
+		// Some servers answer a part with the checksum of the whole.
+		part = append(part, func(o *s3.Options) { o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired })
 	}
-	out, err := s.client.GetObject(ctx, in)
+	out, err := s.client.GetObject(ctx, in, part...)
 	if err != nil {
 		return nil, s.explain("get", key, err)
 	}
@@ -165,6 +169,8 @@ func (r *resumed) Read(p []byte) (int, error) {
 			return n, nil
 		case err == io.EOF && r.offset >= r.object.Size:
 			return n, io.EOF
+		case r.offset >= r.object.Size:
+			return n, fmt.Errorf("objstore: %s: damaged on the way: %w: %w", r.store.url(r.object.Key), err, ErrChanged)
 		case r.ctx.Err() != nil:
 			return n, r.ctx.Err()
 		}

@@ -99,10 +99,13 @@ func scan(s string) (neg bool, digits string, exp int, err error) {
 
 func scanExponent(s string) (int, error) {
 	neg := strings.HasPrefix(s, "-")
-	s = strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(s, "-"), "+"), "0")
-	if strings.Trim(s, "0123456789") != "" {
+	if neg || strings.HasPrefix(s, "+") {
+		s = s[1:]
+	}
+	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return 0, ErrSyntax
 	}
+	s = strings.TrimLeft(s, "0")
 	if len(s) > 4 {
 		return 0, ErrRange
 	}
