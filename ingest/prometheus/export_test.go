@@ -1,0 +1,41 @@
+package prometheus
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/prometheus/prompb"
+)
+
+// StripStreaming turns a remote read request into one of the older kind.
+func StripStreaming(t *testing.T, r *http.Request) {
+	if !strings.HasSuffix(r.URL.Path, readPath) {
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	raw, err := snappy.Decode(nil, body)
+	if err != nil {
+		t.Error(err)
+	}
+	var msg prompb.ReadRequest
+	if err := msg.Unmarshal(raw); err != nil {
+		t.Error(err)
+	}
+	msg.AcceptedResponseTypes = nil
+	if raw, err = msg.Marshal(); err != nil {
+		t.Error(err)
+	}
+	body = snappy.Encode(nil, raw)
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+}
+
+// SetRetryInterval shortens the pauses of tests.
+func (s *Source) SetRetryInterval(d time.Duration) { s.retryInterval = d }

@@ -1,0 +1,188 @@
+// Package prometheus reads true samples from a Prometheus (or Mimir, Cortex) by
+// its remote read protocol, which hands out the stored chunks
+// at a small part of the cost that a query has for the server.
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/prometheus/common/config"
+	"github.com/prometheus/prometheus/prompb"
+
+	"gpuledger/billing/period"
+	"gpuledger/gpu"
+	"gpuledger/ingest"
+)
+
+var (
+	// ErrNoRemoteRead reports an endpoint without the remote read protocol, such
+	// as Thanos Query, VictoriaMetrics, and the managed services of AWS and Google.
+	ErrNoRemoteRead = errors.New("no remote read here (Thanos Query, VictoriaMetrics, Amazon and Google Managed Prometheus have none): " +
+		"give the URL of a Prometheus (behind Thanos: the one beside a sidecar), Mimir or Cortex, or read an export of type openmetrics")
+	// ErrTooLarge reports that the server or the limit on a response refuses the
+	// amount asked for: a shorter span or fewer metrics may pass.
+	ErrTooLarge = errors.New("more data than one request may have: ask for a shorter span or fewer series")
+)
+
+// Config says which server and how to reach it.
+type Config struct {
+	// URL is the server's base, with its path prefix: http://mimir/prometheus.
+	URL string
+	// HTTP is the client as in Prometheus' own configuration: TLS, basic auth,
+	// bearer, OAuth2, proxy. The zero value means config.DefaultHTTPClientConfig.
+	HTTP config.HTTPClientConfig
+	// Headers are added to each request, such as X-Scope-OrgID. Their values are
+	// treated as secrets.
+	Headers map[string]string
+	// Timeout bounds one attempt. Default: 2 minutes.
+	Timeout time.Duration
+	// MaxTries bounds the attempts of one request. Default: 4.
+	MaxTries uint
+	// MaxRetryTime bounds all attempts of one request together. Default: 5 minutes.
+	MaxRetryTime time.Duration
+	// MaxResponseBytes bounds one response as it is on the wire, which is also
+	// what a Select holds in memory; past it, the error is ErrTooLarge. Default:
+	// 256 MiB, some 100 million samples.
+	MaxResponseBytes int64
+}
+
+// Source is an ingest.Source over one server. It may be used by several
+// goroutines; each Select is one request.
+type Source struct {
+	cfg    Config
+	base   *url.URL
+	shown  string // base without credentials, for errors
+	client *http.Client
+	// retryInterval is the first pause before another try.
+	retryInterval time.Duration
+}
+
+var _ ingest.Source = (*Source)(nil)
+
+// New returns a source. It does not connect.
+func New(cfg Config) (*Source, error) {
+	base, err := url.Parse(cfg.URL)
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
+		// The text may hold a password: it is not repeated.
+		return nil, errors.New("prometheus: the URL is not one like http://prometheus:9090")
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 2 * time.Minute
+	}
+	if cfg.MaxTries == 0 {
+		cfg.MaxTries = 4
+	}
+	if cfg.MaxRetryTime == 0 {
+		cfg.MaxRetryTime = 5 * time.Minute
+	}
+	if cfg.MaxResponseBytes == 0 {
+		cfg.MaxResponseBytes = 256 << 20
+	}
+	if reflect.ValueOf(cfg.HTTP).IsZero() {
+		cfg.HTTP = config.DefaultHTTPClientConfig
+	}
+	s := &Source{cfg: cfg, base: base, shown: base.Scheme + "://" + base.Host + base.EscapedPath(), retryInterval: 500 * time.Millisecond}
+	if err := s.cfg.HTTP.Validate(); err != nil {
+		return nil, fmt.Errorf("prometheus: HTTP settings for %s: %w", s.shown, err)
+	}
+	if s.client, err = config.NewClientFromConfig(s.cfg.HTTP, "gpuledger"); err != nil {
+		return nil, fmt.Errorf("prometheus: HTTP settings for %s: %w", s.shown, err)
+	}
+	if s.cfg.HTTP.FollowRedirects {
+		s.client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+			if req.URL.Host != via[0].URL.Host { // the headers would go along
+				return backoff.Permanent(fmt.Errorf("it redirects to another host, %s: give that one's URL", req.URL.Host))
+			}
+			if len(via) >= 10 {
+				return backoff.Permanent(errors.New("it redirects in circles"))
+			}
+			return nil
+		}
+	}
+	return s, nil
+}
+
+// endpoint joins an API path to the base, which may have a prefix and a query.
+func (s *Source) endpoint(path string) *url.URL { return s.base.JoinPath(path) }
+
+// Select implements ingest.Source. fn is called only once the whole response has
+// arrived, so a response that is cut short delivers nothing. A series whose
+// samples are all NaN or native histograms is not delivered.
+func (s *Source) Select(ctx context.Context, sel ingest.Selector, span period.Span, fn func(gpu.Series) error) error {
+	start, end := ceilMilli(span.Start), ceilMilli(span.End)
+	if len(sel.Metrics) == 0 || start >= end {
+		return nil
+	}
+	// The protocol's span is closed on both ends.
+	body, streamed, err := s.remoteRead(ctx, &prompb.Query{
+		StartTimestampMs: start, EndTimestampMs: end - 1, Matchers: matchers(sel),
+	})
+	if err != nil {
+		return err
+	}
+	// An error of fn is the caller's own and comes back as it is.
+	wrapped := func(x gpu.Series) error {
+		if err := ctx.Err(); err != nil {
+			return &callerError{err}
+		}
+		if err := fn(x); err != nil {
+			return &callerError{err}
+		}
+		return nil
+	}
+	decode := decodeSamples
+	if streamed {
+		decode = decodeChunks
+	}
+	err = decode(body, start, end, wrapped)
+	var own *callerError
+	if errors.As(err, &own) {
+		return own.err
+	}
+	if err != nil {
+		return fmt.Errorf("prometheus: %s: remote read: %w", s.shown, err)
+	}
+	return nil
+}
+
+type callerError struct{ err error }
+
+func (e *callerError) Error() string { return e.err.Error() }
+
+// ceilMilli rounds up: the samples at or after a time between two milliseconds
+// start at the later one.
+func ceilMilli(t time.Time) int64 {
+	m := t.UnixMilli()
+	if t.After(time.UnixMilli(m)) {
+		m++
+	}
+	return m
+}
+
+func matchers(sel ingest.Selector) []*prompb.LabelMatcher {
+	names := slices.Sorted(slices.Values(sel.Metrics))
+	names = slices.Compact(names)
+	name := &prompb.LabelMatcher{Type: prompb.LabelMatcher_EQ, Name: "__name__", Value: names[0]}
+	if len(names) > 1 {
+		for i := range names {
+			names[i] = regexp.QuoteMeta(names[i])
+		}
+		name.Type, name.Value = prompb.LabelMatcher_RE, strings.Join(names, "|") // anchored by the server
+	}
+	out := []*prompb.LabelMatcher{name}
+	for _, label := range slices.Sorted(maps.Keys(sel.Equal)) {
+		out = append(out, &prompb.LabelMatcher{Type: prompb.LabelMatcher_EQ, Name: label, Value: sel.Equal[label]})
+	}
+	return out
+}
