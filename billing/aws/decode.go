@@ -27,6 +27,7 @@ type decoder struct {
 	unblended   int  // the column of billed cost on the basis
 	needProduct bool // the product map stands in for absent columns
 
+	types      map[string]string
 	splitRows  int64
 	unknown    map[string]int64
 	noNet      int64
@@ -36,7 +37,7 @@ type decoder struct {
 
 func newDecoder(d billing.Delivery) *decoder {
 	dec := &decoder{
-		delivery: d, unknown: map[string]int64{},
+		delivery: d, unknown: map[string]int64{}, types: map[string]string{},
 		headNotes: map[string]bool{}, spResidual: map[string]money.Amount{},
 	}
 	if len(d.Columns) > 0 {
@@ -147,7 +148,7 @@ func (d *decoder) identify(l *billing.Line) error {
 	r := d.rows
 	l.Region, l.SKU, l.InstanceType = r.Keep(colRegion), r.Keep(colSKU), r.Keep(colInstanceType)
 	if l.InstanceType == "" {
-		l.InstanceType = ec2.TypeOf(l.UsageType)
+		l.InstanceType = d.typeOf(l.UsageType)
 	}
 	if d.needProduct {
 		product, err := r.Map(colProductMap)
@@ -177,6 +178,20 @@ func (d *decoder) identify(l *billing.Line) error {
 	}
 	return nil
 }
+
+// typeOf remembers the type in each usage type: an export has few.
+func (d *decoder) typeOf(usageType string) string {
+	t, ok := d.types[usageType]
+	if !ok {
+		t = ec2.TypeOf(usageType)
+		if len(d.types) < maxTypes {
+			d.types[usageType] = t
+		}
+	}
+	return t
+}
+
+const maxTypes = 1 << 14
 
 func first(a, b string) string {
 	if a != "" {

@@ -8,13 +8,19 @@ import (
 	"strings"
 )
 
-var instancePattern = regexp.MustCompile(`^(?:arn:aws[a-z-]*:ec2:[^:]*:[^:]*:instance/)?(i-[0-9a-z]+)$`)
+var instancePattern = regexp.MustCompile(`^arn:aws[a-z-]*:ec2:[^:]*:[^:]*:instance/(i-[0-9a-z]+)$`)
 
 // InstanceID returns the i-… of a resource id or an instance's ARN, "" for any
 // other resource.
 func InstanceID(resource string) string {
-	if !strings.Contains(resource, "i-") {
+	if !strings.HasPrefix(resource, "i-") && !strings.Contains(resource, ":instance/i-") {
 		return ""
+	}
+	if rest, ok := strings.CutPrefix(resource, "i-"); ok {
+		if rest == "" || strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
+			return ""
+		}
+		return resource
 	}
 	if m := instancePattern.FindStringSubmatch(resource); m != nil {
 		return m[1]
@@ -24,11 +30,26 @@ func InstanceID(resource string) string {
 
 // A usage type is [region-]Kind[:suffix]: BoxUsage:p5.48xlarge,
 // EUW1-SpotUsage:g5.xlarge, USE1-EC2SP:p5.1yrNoUpfront.
-var regionPrefix = regexp.MustCompile(`^[A-Z]{2,4}[0-9]{0,2}-`)
-
 func split(usageType string) (kind, suffix string) {
-	kind, suffix, _ = strings.Cut(usageType[len(regionPrefix.FindString(usageType)):], ":")
+	kind, suffix, _ = strings.Cut(usageType[regionPrefix(usageType):], ":")
 	return kind, suffix
+}
+
+// regionPrefix returns the length of two to four capitals, up to two digits and
+// a hyphen: USE1-, EU-, UGW1-.
+func regionPrefix(s string) int {
+	i := 0
+	for i < len(s) && s[i] >= 'A' && s[i] <= 'Z' {
+		i++
+	}
+	letters := i
+	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
+		i++
+	}
+	if letters < 2 || letters > 4 || i-letters > 2 || i == len(s) || s[i] != '-' {
+		return 0
+	}
+	return i + 1
 }
 
 // Kind returns a usage type without its region and suffix: BoxUsage, SpotUsage.

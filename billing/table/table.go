@@ -45,6 +45,7 @@ type Reader struct {
 	opt     Options
 	key     string
 	row     int64
+	owned   bool // texts are strings of their own already
 	strings map[string]string
 	times   map[string]time.Time
 	maps    map[string]map[string]string
@@ -61,6 +62,7 @@ func Open(ctx context.Context, store objstore.Store, file billing.File, opt Opti
 	}
 	var err error
 	if isParquet(file.Key) {
+		r.owned = true
 		r.src, err = openParquet(ctx, store, file, opt)
 	} else {
 		r.src, err = openCSV(ctx, store, file, opt)
@@ -136,8 +138,8 @@ func (r *Reader) Text(col int) string {
 // gone. Equal texts share one string.
 func (r *Reader) Keep(col int) string {
 	s := r.Text(col)
-	if s == "" {
-		return ""
+	if s == "" || r.owned {
+		return s
 	}
 	if kept, ok := r.strings[s]; ok {
 		return kept

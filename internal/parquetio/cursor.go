@@ -72,15 +72,18 @@ func (c *cursor) fill() (err error) {
 }
 
 // gather appends the values of one row of a repeated column: one that starts it,
-// at repetition level 0, and those that continue it. They are cloned, as a row
-// can go on in the next page.
+// at repetition level 0, and those that continue it. They share memory with their
+// page, so they are cloned when the row goes on in the next one.
 func (c *cursor) gather(out []parquet.Value) ([]parquet.Value, error) {
 	if err := c.advance(); err != nil {
 		return out, err
 	}
-	out = append(out, c.now.Clone())
+	out = append(out, c.now)
 	for {
 		if c.pos == c.n {
+			for i := range out {
+				out[i] = out[i].Clone()
+			}
 			if err := c.fill(); err == io.EOF {
 				c.pos, c.n = 0, 0
 				return out, nil
@@ -91,7 +94,7 @@ func (c *cursor) gather(out []parquet.Value) ([]parquet.Value, error) {
 		if c.buf[c.pos].RepetitionLevel() == 0 {
 			return out, nil
 		}
-		out = append(out, c.buf[c.pos].Clone())
+		out = append(out, c.buf[c.pos])
 		c.pos++
 	}
 }
