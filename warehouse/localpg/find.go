@@ -58,24 +58,27 @@ func findBinaries(want int) (found *binaries, passedOver []string, err error) {
 	return nil, passedOver, nil
 }
 
+// fixedPlaces are where packages put Postgres; of several the newest is first.
+var fixedPlaces = []string{
+	"/usr/lib/postgresql/*/bin",          // Debian, Ubuntu
+	"/usr/pgsql-*/bin",                   // the PostgreSQL project's RPMs
+	"/opt/homebrew/opt/postgresql@*/bin", // macOS on ARM
+	"/usr/local/opt/postgresql@*/bin",    // macOS on Intel
+	"/Library/PostgreSQL/*/bin",          // the installer for macOS
+	"/usr/local/pgsql/bin", "/usr/bin",   // from source; Fedora, Arch
+	"/Applications/Postgres.app/Contents/Versions/latest/bin",
+}
+
 func candidateDirs() []string {
 	var dirs []string
 	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
 	}
-	for _, pattern := range []string{
-		"/usr/lib/postgresql/*/bin",          // Debian, Ubuntu
-		"/usr/pgsql-*/bin",                   // the PostgreSQL project's RPMs
-		"/opt/homebrew/opt/postgresql@*/bin", // macOS on ARM
-		"/usr/local/opt/postgresql@*/bin",    // macOS on Intel
-		"/Library/PostgreSQL/*/bin",          // the installer for macOS
-		"/usr/local/pgsql/bin", "/usr/bin",   // from source; Fedora, Arch
-	} {
+	for _, pattern := range fixedPlaces {
 		found, _ := filepath.Glob(pattern) // only a bad pattern fails
 		sort.Slice(found, func(i, j int) bool { return lastNumber(found[i]) > lastNumber(found[j]) })
 		dirs = append(dirs, found...)
 	}
-	dirs = append(dirs, "/Applications/Postgres.app/Contents/Versions/latest/bin")
 	if p, err := exec.LookPath("postgres"); err == nil {
 		if real, err := filepath.EvalSymlinks(p); err == nil {
 			p = real // initdb finds its share folder next to the real file

@@ -70,9 +70,11 @@ func start(t *testing.T, opts Options) *Server {
 	return s
 }
 
-func startChild(t *testing.T, dir string) (cmd *exec.Cmd, postgres, watchdog int) {
+// startChild runs a server in a child; kill ends the child without warning and
+// returns when it is gone.
+func startChild(t *testing.T, dir string) (owner int, kill func(), postgres, watchdog int) {
 	t.Helper()
-	cmd = exec.Command(os.Args[0])
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "LOCALPG_TEST_CHILD="+dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -81,15 +83,19 @@ func startChild(t *testing.T, dir string) (cmd *exec.Cmd, postgres, watchdog int
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
+	reader := bufio.NewReader(out)
+	line, err := reader.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
+	gone := make(chan struct{})
+	go func() { cmd.Wait(); close(gone) }() // at once: a zombie would count as alive
+	kill = func() { cmd.Process.Kill(); <-gone }
+	t.Cleanup(kill)
 	if _, err := fmt.Sscanf(line, "ready %d %d", &postgres, &watchdog); err != nil {
 		t.Fatalf("child says %q", line)
 	}
-	return cmd, postgres, watchdog
+	return cmd.Process.Pid, kill, postgres, watchdog
 }
 
 func awaitGone(t *testing.T, pid int, dataDir string) {
@@ -157,9 +163,8 @@ func TestLongPathUsesTmpSocket(t *testing.T) {
 func TestKilledOwnerLeavesNothing(t *testing.T) {
 	need(t)
 	dir := newDir(t, "pg")
-	child, pid, dog := startChild(t, dir)
-	child.Process.Kill()
-	child.Wait()
+	_, kill, pid, dog := startChild(t, dir)
+	kill()
 	awaitGone(t, pid, filepath.Join(dir, "data"))
 	for i := 0; isWatchdog(dog); i++ {
 		if i > 600 {
@@ -188,11 +193,10 @@ func isWatchdog(pid int) bool {
 func TestOrphanIsReplaced(t *testing.T) {
 	need(t)
 	dir := newDir(t, "pg")
-	child, pid, dog := startChild(t, dir)
+	_, kill, pid, dog := startChild(t, dir)
 	syscall.Kill(dog, syscall.SIGKILL)
 	syscall.Kill(pid, syscall.SIGSTOP) // it can't act on the parent-death signal yet
-	child.Process.Kill()
-	child.Wait()
+	kill()
 	time.AfterFunc(500*time.Millisecond, func() { syscall.Kill(pid, syscall.SIGCONT) })
 	start(t, Options{Dir: dir})
 	if isPostgresOf(pid, filepath.Join(dir, "data")) {
@@ -207,14 +211,13 @@ func TestInUseAttachAndStop(t *testing.T) {
 	if _, err := Attach(ctx, dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Attach to nothing: %v", err)
 	}
-	child, pid, _ := startChild(t, dir)
-	go child.Wait()
+	owner, _, pid, _ := startChild(t, dir)
 	_, err := Start(ctx, Options{Dir: dir})
 	var inUse *InUseError
-	if !errors.As(err, &inUse) || inUse.PID != child.Process.Pid || !inUse.Serving {
-		t.Fatalf("got %v, want in use by pid %d", err, child.Process.Pid)
+	if !errors.As(err, &inUse) || inUse.PID != owner || !inUse.Serving {
+		t.Fatalf("got %v, want in use by pid %d", err, owner)
 	}
-	if want := fmt.Sprintf("in use by pid %d", child.Process.Pid); !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("in use by pid %d", owner); !strings.Contains(err.Error(), want) {
 		t.Errorf("%q does not say %q", err, want)
 	}
 	guest, err := Attach(ctx, dir)
@@ -235,8 +238,8 @@ func TestInUseAttachAndStop(t *testing.T) {
 		t.Errorf("waiting ended with %v, reported %q", err, reported)
 	}
 	stopped, err := StopRunning(ctx, dir)
-	if err != nil || stopped != child.Process.Pid {
-		t.Errorf("StopRunning = %d, %v; want %d", stopped, err, child.Process.Pid)
+	if err != nil || stopped != owner {
+		t.Errorf("StopRunning = %d, %v; want %d", stopped, err, owner)
 	}
 	awaitGone(t, pid, filepath.Join(dir, "data"))
 	if stopped, err := StopRunning(ctx, dir); err != nil || stopped != 0 {
