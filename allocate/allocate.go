@@ -87,7 +87,7 @@ func (t Target) key() string {
 type Share struct {
 	Target
 	Ratio           money.Ratio
-	GPUMicros       int64 // device time: Σ μ·σ dt, in microseconds; all shares sum to the devices' time
+	GPURatio        money.Ratio // of the window's device time, Σ μ·σ dt without price weights; sums to One
 	UsedByteSeconds int64
 	HeldByteSeconds int64
 	MeasuredMicros  int64
@@ -120,7 +120,18 @@ func (e *MissingWeight) Error() string {
 		e.Model, e.At.UTC().Format("2006-01-02"), e.Model, e.At.UTC().Format("2006-01-02"))
 }
 
-// Split computes the shares of a window, in the order of their keys.
+// Devices is the number of GPUs the window's node has: what its instance type says,
+// or more where more were seen; at least one.
+func (w *Window) Devices() int {
+	n := max(1, w.Node.ExpectedGPUs)
+	for _, h := range w.Hours {
+		n = max(n, len(h.Devices))
+	}
+	return n
+}
+
+// Split computes the shares of a window, in the order of their keys. The ratios
+// sum to exactly one, for cost and for device time each.
 func Split(w Window, p *policy.Policy, owners *policy.Owners) ([]Share, error) {
 	s := &split{w: w, p: p, owners: owners, entries: map[string]*entry{}}
 	if err := s.settleUnits(); err != nil {
@@ -146,7 +157,7 @@ func Split(w Window, p *policy.Policy, owners *policy.Owners) ([]Share, error) {
 func Whole(category, model string, mode gpu.Mode, payer policy.Owner) Share {
 	return Share{
 		Target: Target{Category: category, Model: model, Mode: mode, Owner: payer},
-		Ratio:  money.One, Method: gpu.NoMethod, ByMethod: map[gpu.Method]money.Ratio{gpu.NoMethod: money.One},
+		Ratio:  money.One, GPURatio: money.One, Method: gpu.NoMethod, ByMethod: map[gpu.Method]money.Ratio{gpu.NoMethod: money.One},
 	}
 }
 
@@ -173,12 +184,11 @@ type split struct {
 
 // settleUnits chooses the integers that make every weight exact.
 func (s *split) settleUnits() error {
-	s.slices, s.devices = 1, s.w.Node.ExpectedGPUs
+	s.slices, s.devices = 1, s.w.Devices()
 	models := map[string]bool{}
 	step := uint64(hourSeconds)
 	for _, h := range s.w.Hours {
 		step = gcd(step, s.overlapSeconds(h.Start))
-		s.devices = max(s.devices, len(h.Devices))
 		if len(h.Devices) < s.w.Node.ExpectedGPUs && s.w.Node.ExpectedModel != "" {
 			models[s.w.Node.ExpectedModel] = true
 		}
@@ -326,7 +336,7 @@ func (s *split) remainder(ready, uncovered uint64) {
 	if model == "" {
 		model = s.onlyModel()
 	}
-	n := uint64(max(1, s.devices))
+	n := uint64(s.devices)
 	pw := s.remainderWeight(model)
 	for _, r := range []struct {
 		category string

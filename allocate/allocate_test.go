@@ -334,24 +334,20 @@ func TestPropertiesSumAndSign(t *testing.T) {
 			rt.Fatal(err)
 		}
 		var sum money.Ratio
-		var gpuTime int64
+		var gpuTime money.Ratio
 		for _, s := range shares {
 			var by money.Ratio
 			for _, r := range s.ByMethod {
 				by += r
 			}
-			if s.Ratio < 0 || s.GPUMicros < 0 || by != s.Ratio {
+			if s.Ratio < 0 || s.GPURatio < 0 || by != s.Ratio {
 				rt.Fatalf("%+v", s)
 			}
 			sum += s.Ratio
-			gpuTime += s.GPUMicros
+			gpuTime += s.GPURatio
 		}
-		devices := w.Node.ExpectedGPUs
-		for _, h := range w.Hours {
-			devices = max(devices, len(h.Devices))
-		}
-		if sum != money.One || gpuTime != w.BilledMicros*int64(max(1, devices)) {
-			rt.Fatalf("Σ ratio %s, Σ device time %d", sum, gpuTime)
+		if sum != money.One || gpuTime != money.One {
+			rt.Fatalf("Σ ratio %s, Σ device time %s", sum, gpuTime)
 		}
 	})
 }
@@ -415,7 +411,7 @@ func TestPropertyTimeConsistent(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		parts := map[string]int64{}
+		parts := map[string]money.Ratio{}
 		for _, h := range w.Hours {
 			one := w
 			one.Span, one.Hours = period.Hour(h.Start), []Hour{h}
@@ -424,12 +420,13 @@ func TestPropertyTimeConsistent(t *testing.T) {
 				rt.Fatal(err)
 			}
 			for _, s := range shares {
-				parts[s.key()] += s.GPUMicros
+				parts[s.key()] += s.GPURatio
 			}
 		}
 		for _, s := range whole {
-			if d := s.GPUMicros - parts[s.key()]; d > int64(len(w.Hours)) || d < -int64(len(w.Hours)) {
-				rt.Fatalf("%s: %d in one window, %d in parts", s.key(), s.GPUMicros, parts[s.key()])
+			n := money.Ratio(len(w.Hours)) // one window's ratio is the mean of its hours', up to a unit each
+			if d := s.GPURatio*n - parts[s.key()]; d > 2*n || d < -2*n {
+				rt.Fatalf("%s: %s in one window, %s in parts", s.key(), s.GPURatio*n, parts[s.key()])
 			}
 		}
 	})

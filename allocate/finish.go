@@ -16,7 +16,6 @@ func (s *split) finish() ([]Share, error) {
 		model := s.w.Node.ExpectedModel
 		t := s.remainderTarget(string(gpu.NoTelemetry), model, gpu.ModeUnknown)
 		out := Whole(t.Category, model, t.Mode, t.Owner)
-		out.GPUMicros = s.deviceMicros()
 		return []Share{out}, nil
 	}
 	weights := make([]money.Weight, len(entries))
@@ -28,14 +27,14 @@ func (s *split) finish() ([]Share, error) {
 	if err != nil {
 		return nil, err
 	}
-	micros, err := money.Apportion(s.deviceMicros(), times)
+	gpuRatios, err := money.Ratios(times)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]Share, len(entries))
 	for i, e := range entries {
 		out[i] = Share{
-			Target: e.Target, Ratio: ratios[i], GPUMicros: micros[i],
+			Target: e.Target, Ratio: ratios[i], GPURatio: gpuRatios[i],
 			UsedByteSeconds: e.used, HeldByteSeconds: e.held, MeasuredMicros: e.measured, GapMicros: e.gap,
 			ByMethod: byMethod(ratios[i], e.byMethod),
 		}
@@ -47,15 +46,6 @@ func (s *split) finish() ([]Share, error) {
 		}
 	}
 	return s.moveOnNode(out, weights)
-}
-
-// deviceMicros is the device time of the window: what all shares together had.
-func (s *split) deviceMicros() int64 {
-	billed := s.w.BilledMicros
-	if span := s.w.Span.Micros(); billed == 0 || billed > span {
-		billed = span
-	}
-	return billed * int64(max(1, s.devices))
 }
 
 func byMethod(ratio money.Ratio, weights map[gpu.Method]money.Weight) map[gpu.Method]money.Ratio {
@@ -127,14 +117,14 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 		if err != nil {
 			return nil, err
 		}
-		micros, err := money.Apportion(sh.GPUMicros, ws)
+		gpuRatios, err := money.Apportion(int64(sh.GPURatio), ws)
 		if err != nil {
 			return nil, err
 		}
 		for k, r := range receivers {
 			to := shares[r].Target
 			to.Category, to.MovedBy = sh.Category, rule.Policy
-			out = append(out, Share{Target: to, Ratio: money.Ratio(ratios[k]), GPUMicros: micros[k], Method: shares[r].Method,
+			out = append(out, Share{Target: to, Ratio: money.Ratio(ratios[k]), GPURatio: money.Ratio(gpuRatios[k]), Method: shares[r].Method,
 				ByMethod: map[gpu.Method]money.Ratio{shares[r].Method: money.Ratio(ratios[k])}})
 		}
 	}
@@ -179,7 +169,7 @@ func mergeTargets(in []Share) []Share {
 		}
 		o := &out[i]
 		o.Ratio += sh.Ratio
-		o.GPUMicros += sh.GPUMicros
+		o.GPURatio += sh.GPURatio
 		o.UsedByteSeconds += sh.UsedByteSeconds
 		o.HeldByteSeconds += sh.HeldByteSeconds
 		o.MeasuredMicros += sh.MeasuredMicros

@@ -1,0 +1,78 @@
+-- Does the month tie out? For each source, account, billing period and currency:
+-- the bill is what is in scope and what is not; what is in scope went to pods and
+-- to remainder categories; the difference is 0. A month without a run shows the
+-- whole of what is in scope as its difference.
+CREATE OR REPLACE VIEW finance.reconciliation AS
+WITH deliveries AS (
+    SELECT p.period, rd.delivery_id
+    FROM gpuledger.period p
+    JOIN gpuledger.run_delivery rd ON rd.run_id = p.run_id
+    UNION
+    SELECT DISTINCT c.charge_month, d.id
+    FROM gpuledger.bill_delivery d
+    JOIN gpuledger.bill_control c ON c.delivery_id = d.id
+    LEFT JOIN gpuledger.period p ON p.period = c.charge_month
+    WHERE d.superseded_by IS NULL AND p.run_id IS NULL
+), bill AS (
+    SELECT x.period, d.source_id, c.payer, d.billing_period, c.currency,
+        sum(c.lines) AS lines,
+        sum(c.billed_cost) AS bill_billed,
+        coalesce(sum(c.billed_cost) FILTER (WHERE c.in_scope), 0) AS in_scope_billed,
+        coalesce(sum(c.billed_cost) FILTER (WHERE NOT c.in_scope), 0) AS out_of_scope_billed,
+        sum(c.effective_cost) AS bill_effective,
+        coalesce(sum(c.effective_cost) FILTER (WHERE c.in_scope), 0) AS in_scope_effective,
+        coalesce(sum(c.effective_cost) FILTER (WHERE NOT c.in_scope), 0) AS out_of_scope_effective,
+        sum(c.list_cost) AS bill_list,
+        coalesce(sum(c.list_cost) FILTER (WHERE c.in_scope), 0) AS in_scope_list,
+        coalesce(sum(c.list_cost) FILTER (WHERE NOT c.in_scope), 0) AS out_of_scope_list
+    FROM deliveries x
+    JOIN gpuledger.bill_delivery d ON d.id = x.delivery_id
+    JOIN gpuledger.bill_control c ON c.delivery_id = d.id AND c.charge_month = x.period
+    GROUP BY x.period, d.source_id, c.payer, d.billing_period, c.currency
+), split AS (
+    SELECT p.period, l.source_id, r.payer, l.billing_period, l.currency,
+        coalesce(sum(l.billed_cost * a.ratio) FILTER (WHERE a.category = 'pod'), 0) * 0.000000000001 AS allocated_billed,
+        coalesce(sum(l.billed_cost * a.ratio) FILTER (WHERE a.category <> 'pod'), 0) * 0.000000000001 AS remainder_billed,
+        coalesce(sum(l.effective_cost * a.ratio) FILTER (WHERE a.category = 'pod'), 0) * 0.000000000001 AS allocated_effective,
+        coalesce(sum(l.effective_cost * a.ratio) FILTER (WHERE a.category <> 'pod'), 0) * 0.000000000001 AS remainder_effective,
+        coalesce(sum(l.list_cost * a.ratio) FILTER (WHERE a.category = 'pod'), 0) * 0.000000000001 AS allocated_list,
+        coalesce(sum(l.list_cost * a.ratio) FILTER (WHERE a.category <> 'pod'), 0) * 0.000000000001 AS remainder_list
+    FROM gpuledger.period p
+    JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id
+    JOIN gpuledger.allocation a ON a.unit_id = ru.unit_id AND a.period = p.period
+    JOIN gpuledger.bill_line l ON l.id = a.line_id AND l.charge_month = a.period
+    JOIN gpuledger.bill_resource r ON r.id = l.bill_resource_id
+    GROUP BY p.period, l.source_id, r.payer, l.billing_period, l.currency
+)
+SELECT
+    coalesce(b.period, s.period) AS period,
+    coalesce(b.currency, s.currency) AS currency,
+    src.name AS source,
+    coalesce(b.payer, s.payer) AS account,
+    coalesce(b.billing_period, s.billing_period) AS billing_period,
+    coalesce(b.lines, 0) AS lines,
+    coalesce(b.bill_billed, 0) AS bill_billed,
+    coalesce(b.in_scope_billed, 0) AS in_scope_billed,
+    coalesce(b.out_of_scope_billed, 0) AS out_of_scope_billed,
+    coalesce(s.allocated_billed, 0) AS allocated_billed,
+    coalesce(s.remainder_billed, 0) AS remainder_billed,
+    0::numeric AS adjustments_billed,
+    coalesce(b.bill_billed, 0) - coalesce(b.out_of_scope_billed, 0) - coalesce(s.allocated_billed, 0) - coalesce(s.remainder_billed, 0) AS difference_billed,
+    coalesce(b.bill_effective, 0) AS bill_effective,
+    coalesce(b.in_scope_effective, 0) AS in_scope_effective,
+    coalesce(b.out_of_scope_effective, 0) AS out_of_scope_effective,
+    coalesce(s.allocated_effective, 0) AS allocated_effective,
+    coalesce(s.remainder_effective, 0) AS remainder_effective,
+    0::numeric AS adjustments_effective,
+    coalesce(b.bill_effective, 0) - coalesce(b.out_of_scope_effective, 0) - coalesce(s.allocated_effective, 0) - coalesce(s.remainder_effective, 0) AS difference_effective,
+    coalesce(b.bill_list, 0) AS bill_list,
+    coalesce(b.in_scope_list, 0) AS in_scope_list,
+    coalesce(b.out_of_scope_list, 0) AS out_of_scope_list,
+    coalesce(s.allocated_list, 0) AS allocated_list,
+    coalesce(s.remainder_list, 0) AS remainder_list,
+    0::numeric AS adjustments_list,
+    coalesce(b.bill_list, 0) - coalesce(b.out_of_scope_list, 0) - coalesce(s.allocated_list, 0) - coalesce(s.remainder_list, 0) AS difference_list
+FROM bill b
+FULL JOIN split s ON s.period = b.period AND s.source_id = b.source_id AND s.payer = b.payer
+    AND s.billing_period = b.billing_period AND s.currency = b.currency
+JOIN gpuledger.source src ON src.id = coalesce(b.source_id, s.source_id);

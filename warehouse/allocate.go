@@ -1,0 +1,297 @@
+package warehouse
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"gpuledger/allocate"
+	"gpuledger/billing/period"
+	"gpuledger/policy"
+)
+
+// AllocateOptions says how a month is allocated.
+type AllocateOptions struct {
+	Period      period.Month
+	Policy      policy.Policy
+	Owners      policy.Owners
+	CodeVersion string
+	By          string
+	DryRun      bool                          // compute and check, publish nothing
+	Progress    func(day time.Time, of int)   // called for each day, may be nil
+	Warn        func(format string, a ...any) // findings about the input, may be nil
+}
+
+// RunResult is what allocating a month did.
+type RunResult struct {
+	RunID     string
+	Unchanged bool // the current run has the same inputs
+	Units     int64
+	NewUnits  int64
+	Rows      int64
+	Lines     int64
+}
+
+// Allocate computes the month's units from one snapshot of the inputs, writes
+// those that do not exist yet, and publishes a run that lists them: the pointer is
+// swapped only after the sums are verified in SQL.
+func (db *DB) Allocate(ctx context.Context, o AllocateOptions) (RunResult, error) {
+	started := time.Now()
+	if o.Warn == nil {
+		o.Warn = func(string, ...any) {}
+	}
+	a := &allocation{db: db, o: o, dims: newLedgerDims()}
+	var units []unitRef
+	var deliveries []deliveryRef
+	var before string
+	err := pgx.BeginTxFunc(ctx, db.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		var err error
+		if before, err = currentRun(ctx, tx, o.Period); err != nil {
+			return err
+		}
+		if deliveries, err = currentDeliveries(ctx, tx, o.Period); err != nil {
+			return err
+		}
+		if a.nodes, err = loadNodes(ctx, tx); err != nil {
+			return err
+		}
+		units, err = a.days(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return RunResult{}, err
+	}
+	if len(deliveries) == 0 {
+		return RunResult{}, fmt.Errorf("no bill line of %s is in the warehouse; run: gpuledger ingest bills --period %s", o.Period, o.Period)
+	}
+	res := RunResult{Units: int64(len(units)), NewUnits: a.written, Lines: a.lines}
+	for _, u := range units {
+		res.Rows += u.rows
+	}
+	if o.DryRun {
+		res.RunID = "(dry run)"
+		return res, nil
+	}
+	return db.publish(ctx, o, started, before, deliveries, units, res)
+}
+
+// unitRef is a unit that belongs to the run under way.
+type unitRef struct {
+	id     int64
+	scope  string
+	day    time.Time
+	input  [32]byte
+	output [32]byte
+	rows   int64
+}
+
+type deliveryRef struct {
+	id      int64
+	content []byte
+}
+
+// allocation is one month's allocation under way.
+type allocation struct {
+	db      *DB
+	o       AllocateOptions
+	nodes   *nodeIndex
+	dims    *ledgerDims
+	written int64
+	lines   int64
+}
+
+func currentRun(ctx context.Context, tx pgx.Tx, m period.Month) (string, error) {
+	var id *string
+	var state string
+	err := tx.QueryRow(ctx, "SELECT run_id, state FROM gpuledger.period WHERE period = $1", m.Start()).Scan(&id, &state)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if state == "closed" {
+		return "", fmt.Errorf("%s is closed; nothing in it can change", m)
+	}
+	if id == nil {
+		return "", nil
+	}
+	return *id, nil
+}
+
+// currentDeliveries are those with lines charged in the month, of whatever billing
+// period: corrections come with a later one.
+func currentDeliveries(ctx context.Context, tx pgx.Tx, m period.Month) ([]deliveryRef, error) {
+	rows, err := tx.Query(ctx, `SELECT d.id, d.content_sha256 FROM gpuledger.bill_delivery d
+		WHERE d.superseded_by IS NULL AND EXISTS (SELECT FROM gpuledger.bill_control c WHERE c.delivery_id = d.id AND c.charge_month = $1)
+		ORDER BY d.id`, m.Start())
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (d deliveryRef, err error) {
+		return d, r.Scan(&d.id, &d.content)
+	})
+}
+
+// days walks the month day by day, so that memory does not grow with it.
+func (a *allocation) days(ctx context.Context, tx pgx.Tx) ([]unitRef, error) {
+	var out []unitRef
+	span := a.o.Period.Span()
+	of := int(span.Duration() / (24 * time.Hour))
+	for day := span.Start; day.Before(span.End); day = day.AddDate(0, 0, 1) {
+		if a.o.Progress != nil {
+			a.o.Progress(day, of)
+		}
+		lines, err := loadLines(ctx, tx, a.o.Period, day)
+		if err != nil {
+			return nil, err
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		a.lines += int64(len(lines))
+		d, err := a.newDay(ctx, tx, day, lines)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range d.units {
+			ref, err := a.unit(ctx, tx, d, u)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, ref)
+		}
+	}
+	return out, nil
+}
+
+// dayWork is one day's lines, grouped into windows and units.
+type dayWork struct {
+	day   time.Time
+	hours *hourIndex
+	units []*unitWork
+}
+
+// unitWork is the lines of one unit: windows of nodes, and lines on no node.
+type unitWork struct {
+	scope   string
+	windows []*windowWork
+	loose   []*line
+}
+
+// windowWork is the lines of one node that charge the same stretch of time.
+type windowWork struct {
+	node  *node
+	span  period.Span
+	lines []*line
+}
+
+// nodesPerBucket is how many nodes share a unit.
+const nodesPerBucket = 64
+
+func (a *allocation) newDay(ctx context.Context, tx pgx.Tx, day time.Time, lines []*line) (*dayWork, error) {
+	d := &dayWork{day: day}
+	units := map[string]*unitWork{}
+	unit := func(scope string) *unitWork {
+		u := units[scope]
+		if u == nil {
+			u = &unitWork{scope: scope}
+			units[scope] = u
+			d.units = append(d.units, u)
+		}
+		return u
+	}
+	type windowKey struct {
+		node       int32
+		start, end int64
+	}
+	windows := map[windowKey]*windowWork{}
+	for _, l := range lines { // in a fixed order, by their keys
+		n, err := a.nodes.match(l)
+		if err != nil {
+			return nil, err
+		}
+		if n == nil || l.class != "node_usage" {
+			u := unit("source/" + l.source)
+			u.loose = append(u.loose, l)
+			continue
+		}
+		k := windowKey{n.id, l.span.Start.UnixMicro(), l.span.End.UnixMicro()}
+		w := windows[k]
+		if w == nil {
+			w = &windowWork{node: n, span: l.span}
+			windows[k] = w
+			u := unit(fmt.Sprintf("cluster/%s/%d", n.clusterKey, n.id/nodesPerBucket))
+			u.windows = append(u.windows, w)
+		}
+		w.lines = append(w.lines, l)
+	}
+	sort.Slice(d.units, func(i, j int) bool { return d.units[i].scope < d.units[j].scope })
+	for _, u := range d.units {
+		sort.Slice(u.windows, func(i, j int) bool {
+			x, y := u.windows[i], u.windows[j]
+			if x.node.name != y.node.name {
+				return x.node.name < y.node.name
+			}
+			if !x.span.Start.Equal(y.span.Start) {
+				return x.span.Start.Before(y.span.Start)
+			}
+			return x.span.End.Before(y.span.End)
+		})
+	}
+	var err error
+	d.hours, err = loadHours(ctx, tx, d)
+	return d, err
+}
+
+// inputHash identifies everything a unit is computed from, by meaning: no file text,
+// database id, time or code version is in it.
+func (a *allocation) inputHash(d *dayWork, u *unitWork) [32]byte {
+	h := sha256.New()
+	policyHash, ownersHash := a.o.Policy.Hash(), a.o.Owners.Hash()
+	put := func(format string, args ...any) { _, _ = fmt.Fprintf(h, format+"\n", args...) }
+	put("%s %x %x %x", allocate.MethodVersion, catalogHash, policyHash, ownersHash)
+	for _, w := range u.windows {
+		put("node %q %q %q %q %q %q", w.node.clusterKey, w.node.clusterName(w.span.Start), w.node.name, w.node.instanceID, w.node.pool, w.node.instanceType)
+		for _, l := range w.lines {
+			put("line %q %x %d", l.source, l.key, l.ordinal)
+		}
+		for _, hour := range w.span.Hours() {
+			nh, covered := d.hours.at(w.node, hour)
+			if nh == nil {
+				put("hour %d unseen %d", hour.Unix(), covered)
+				continue
+			}
+			put("hour %d %x", hour.Unix(), nh.sha)
+		}
+	}
+	for _, l := range u.loose {
+		put("loose %q %x %d", l.source, l.key, l.ordinal)
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// unit finds the unit of these inputs, or computes and writes it.
+func (a *allocation) unit(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWork) (unitRef, error) {
+	ref := unitRef{scope: u.scope, day: d.day, input: a.inputHash(d, u)}
+	found, err := a.db.findUnit(ctx, &ref)
+	if err != nil || found {
+		return ref, err
+	}
+	rows, err := a.compute(ctx, tx, d, u)
+	if err != nil {
+		return ref, err
+	}
+	ref.rows, ref.output = int64(len(rows)), outputHash(rows)
+	if a.o.DryRun {
+		a.written++
+		return ref, nil
+	}
+	a.written++
+	return ref, a.db.writeUnit(ctx, a, d, u, &ref, rows)
+}

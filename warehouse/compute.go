@@ -1,0 +1,301 @@
+package warehouse
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"gpuledger/allocate"
+	"gpuledger/billing"
+	"gpuledger/billing/money"
+	"gpuledger/billing/period"
+	"gpuledger/gpu"
+	"gpuledger/policy"
+)
+
+// row is one allocation row before its dimensions have database ids.
+type row struct {
+	line        *line
+	node        *node // nil for a line on no node
+	pod         storedPod
+	share       allocate.Share
+	deviceHours string
+	used, held  int64
+}
+
+// compute splits every window of a unit and gives every loose line to its category.
+func (a *allocation) compute(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWork) ([]row, error) {
+	occ, err := a.occupancyOf(ctx, tx, d, u)
+	if err != nil {
+		return nil, err
+	}
+	var out []row
+	for _, w := range u.windows {
+		rows, err := a.splitWindow(d, w, occ)
+		if err != nil {
+			return nil, fmt.Errorf("node %s, %s: %w", w.node.name, w.span, err)
+		}
+		out = append(out, rows...)
+	}
+	for _, l := range u.loose {
+		out = append(out, a.whole(l))
+	}
+	return out, nil
+}
+
+func (a *allocation) occupancyOf(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWork) (*occupancies, error) {
+	var ids []int64
+	span := period.Span{Start: d.day, End: d.day}
+	for _, w := range u.windows {
+		if w.span.End.After(span.End) {
+			span.End = w.span.End
+		}
+		for _, hour := range w.span.Hours() {
+			if h, _ := d.hours.at(w.node, hour); h != nil {
+				ids = append(ids, h.id)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return &occupancies{devices: map[int64][]gpu.Device{}, pods: map[int64]storedPod{}}, nil
+	}
+	return loadOccupancy(ctx, tx, ids, span)
+}
+
+// window builds the pure split's input.
+func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies) allocate.Window {
+	win := allocate.Window{Span: w.span, Pods: map[string]allocate.Pod{}, Node: nodeInfo(w.node, w.lines)}
+	for _, l := range w.lines {
+		if l.billedUS != nil {
+			win.BilledMicros += *l.billedUS
+		}
+	}
+	for _, start := range w.span.Hours() {
+		h := allocate.Hour{Start: start}
+		stored, covered := d.hours.at(w.node, start)
+		h.CoveredMicros = covered
+		if stored != nil {
+			h.Seen = true
+			h.NodeHour = gpu.NodeHour{Node: w.node.name, Hour: start, ReadyMicros: stored.readyMicros, UncoveredMicros: stored.unknownMicros, Devices: occ.devices[stored.id]}
+		}
+		win.Hours = append(win.Hours, h)
+	}
+	for _, p := range occ.pods {
+		win.Pods[occ.key(p)] = allocate.Pod{UID: p.uid, Namespace: p.namespace, Workload: p.workload, Labels: p.labels, NSLabels: p.nsLabels, Notes: p.annotations}
+	}
+	return win
+}
+
+// nodeInfo says what the bill and the inventory know of a node. The bill's instance
+// type counts its devices; the inventory's stands in where the bill is silent.
+func nodeInfo(n *node, lines []*line) allocate.Node {
+	info := allocate.Node{Cluster: n.clusterName(lines[0].span.Start), Pool: n.pool, Account: lines[0].account}
+	for _, name := range []string{lines[0].instanceType, n.instanceType} {
+		if t, ok := gpu.LookupInstanceType(name); ok {
+			info.ExpectedGPUs, info.ExpectedModel = t.GPUs, t.Model
+			break
+		}
+	}
+	return info
+}
+
+func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([]row, error) {
+	win := a.window(d, w, occ)
+	shares, err := allocate.Split(win, &a.o.Policy, &a.o.Owners)
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string]storedPod{}
+	for _, p := range occ.pods {
+		pods[occ.key(p)] = p
+	}
+	parts, err := a.memoParts(w.lines, shares)
+	if err != nil {
+		return nil, err
+	}
+	var out []row
+	devices := win.Devices()
+	for i, l := range w.lines {
+		hours := "0"
+		if l.billedUS != nil {
+			hours = deviceHours(l.quantity, devices)
+		} else if i == 0 && !anyBilled(w.lines) {
+			hours = deviceHours(spanHours(w.span), devices)
+		}
+		for k, s := range shares {
+			out = append(out, row{line: l, node: w.node, pod: pods[s.PodUID], share: s, deviceHours: hours, used: parts[k].used[i], held: parts[k].held[i]})
+		}
+	}
+	return out, nil
+}
+
+func anyBilled(lines []*line) bool {
+	for _, l := range lines {
+		if l.billedUS != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// spanHours is a window's length in hours with six decimals.
+func spanHours(s period.Span) string {
+	n := s.Micros() / 3_600 // a millionth of an hour is 3,600 µs
+	return fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000)
+}
+
+type memoPart struct{ used, held []int64 }
+
+// memoParts shares a window's byte-seconds out over its lines by the time each one
+// bills, so that they are counted once however many lines there are.
+func (a *allocation) memoParts(lines []*line, shares []allocate.Share) ([]memoPart, error) {
+	weights := make([]money.Weight, len(lines))
+	for i, l := range lines {
+		if l.billedUS != nil {
+			weights[i] = money.W(uint64(*l.billedUS))
+		}
+	}
+	if !anyBilled(lines) {
+		weights[0] = money.W(1)
+	}
+	out := make([]memoPart, len(shares))
+	for k, s := range shares {
+		var err error
+		if out[k].used, err = money.Apportion(s.UsedByteSeconds, weights); err == nil {
+			out[k].held, err = money.Apportion(s.HeldByteSeconds, weights)
+		}
+		if err == money.ErrNoWeight {
+			out[k] = memoPart{make([]int64, len(lines)), make([]int64, len(lines))}
+			out[k].used[0], out[k].held[0], err = s.UsedByteSeconds, s.HeldByteSeconds, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// whole gives a line that no node's pods can pay to a category: its own class, or
+// no_telemetry for a GPU machine that no cluster shows.
+func (a *allocation) whole(l *line) row {
+	category := allocate.CategoryOf(billing.Class(l.class))
+	model, mode, hours := "", gpu.ModeUnknown, "0"
+	t, isGPU := gpu.LookupInstanceType(l.instanceType)
+	if isGPU {
+		model = t.Model
+	}
+	if l.class == string(billing.NodeUsage) {
+		category = string(gpu.NoTelemetry)
+		devices := max(1, t.GPUs)
+		if l.billedUS != nil {
+			hours = deviceHours(l.quantity, devices)
+		}
+		n := a.nodes.nearest(l)
+		if n != nil {
+			return row{line: l, node: n, share: allocate.Whole(category, model, mode, a.o.Policy.PayerOf(category, n.pool, l.account)), deviceHours: hours}
+		}
+	}
+	return row{line: l, share: allocate.Whole(category, model, mode, a.o.Policy.PayerOf(category, "", l.account)), deviceHours: hours}
+}
+
+// nearest is match without its error, for lines that are not split.
+func (ix *nodeIndex) nearest(l *line) *node {
+	n, err := ix.match(l)
+	if err != nil {
+		return nil
+	}
+	return n
+}
+
+// key identifies a row by meaning: its line's content and its target.
+func (r *row) key() string {
+	return strings.Join([]string{
+		r.line.source, fmt.Sprintf("%x", r.line.key), fmt.Sprint(r.line.ordinal), r.line.component, r.share.PodUID, r.share.Category, r.share.MovedBy,
+		r.share.Model, string(r.share.Mode), r.share.Owner.Key(),
+	}, "\x01")
+}
+
+// id is the row's stable id, derived from its key.
+func (r *row) id() [16]byte {
+	h := sha256.Sum256([]byte(r.key()))
+	return [16]byte(h[:16])
+}
+
+// outputHash identifies a unit's rows whatever their order and ids.
+func outputHash(rows []row) [32]byte {
+	lines := make([]string, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		lines[i] = fmt.Sprintf("%s|%d|%d|%s|%d|%d|%d", r.key(), r.share.Ratio, r.share.GPURatio, r.deviceHours, r.used, r.held, r.share.Method)
+	}
+	sort.Strings(lines)
+	return sha256.Sum256([]byte(strings.Join(lines, "\n")))
+}
+
+// methodRatios lists the row's ratio by rung, rung 1 first.
+func methodRatios(s allocate.Share) []int64 {
+	out := make([]int64, gpu.NoMethod)
+	for m, r := range s.ByMethod {
+		out[m-1] = int64(r)
+	}
+	return out
+}
+
+// ledgerDims caches the ids of owners and models within one allocation.
+type ledgerDims struct {
+	owners map[string]int32
+	models map[string]int32
+}
+
+func newLedgerDims() *ledgerDims {
+	return &ledgerDims{owners: map[string]int32{}, models: map[string]int32{}}
+}
+
+// resolve makes sure that every owner and model of the rows has an id. Owners new to
+// the warehouse are written outside the unit's transaction: they are harmless alone.
+func (d *ledgerDims) resolve(ctx context.Context, db *DB, rows []row) error {
+	owners := map[string]policy.Owner{}
+	models := map[string]bool{}
+	for i := range rows {
+		s := &rows[i].share
+		if _, ok := d.owners[s.Owner.Key()]; !ok {
+			owners[s.Owner.Key()] = s.Owner
+		}
+		if _, ok := d.models[s.Model]; !ok {
+			models[s.Model] = true
+		}
+	}
+	if len(owners) == 0 && len(models) == 0 {
+		return nil
+	}
+	return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+		keys := make([]string, 0, len(owners))
+		for k := range owners {
+			keys = append(keys, k)
+		}
+		sort.Strings(keys)
+		for _, k := range keys {
+			o := owners[k]
+			stored := strings.ReplaceAll(k, "\x00", "\x1f") // Postgres text has no NUL
+			var id int32
+			if err := tx.QueryRow(ctx, `WITH new AS (INSERT INTO gpuledger.owner (key, team, cost_center, attributes) VALUES ($1, nullif($2, ''), nullif($3, ''), $4) ON CONFLICT (key) DO NOTHING RETURNING id)
+				SELECT id FROM new UNION ALL SELECT id FROM gpuledger.owner WHERE key = $1 LIMIT 1`, stored, o.Team, o.CostCenter, jsonMap(o.Dimensions)).Scan(&id); err != nil {
+				return err
+			}
+			d.owners[k] = id
+		}
+		names := make([]string, 0, len(models))
+		for m := range models {
+			names = append(names, m)
+		}
+		ids, err := modelIDs(ctx, tx, names)
+		for n, id := range ids {
+			d.models[n] = id
+		}
+		return err
+	})
+}

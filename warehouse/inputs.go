@@ -1,0 +1,370 @@
+package warehouse
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"gpuledger/billing/money"
+	"gpuledger/billing/period"
+	"gpuledger/gpu"
+)
+
+var catalogHash = sha256.Sum256([]byte(gpu.CatalogVersion()))
+
+// line is a stored bill line, as far as allocation needs it.
+type line struct {
+	id                        int64
+	source                    string
+	key                       []byte
+	ordinal                   int32
+	class, component          string
+	span                      period.Span
+	billedUS                  *int64
+	quantity                  string // hours, decimal; "" without
+	currency                  string
+	instanceID, instanceType  string
+	payer, account            string
+	billed, effective, listed string
+}
+
+const selectLines = `SELECT l.id, s.name, l.key, l.ordinal, l.class, l.component, l.charge_start, l.charge_end, l.billed_us,
+		CASE WHEN l.billed_us IS NOT NULL THEN coalesce(l.consumed_quantity, l.pricing_quantity)::text ELSE '' END,
+		l.currency, r.instance_id, r.instance_type, r.payer, r.account, l.billed_cost::text, l.effective_cost::text, coalesce(l.list_cost::text, '')
+	FROM gpuledger.bill_line l
+	JOIN gpuledger.source s ON s.id = l.source_id
+	JOIN gpuledger.bill_resource r ON r.id = l.bill_resource_id `
+
+func scanLine(r pgx.CollectableRow) (*line, error) {
+	var l line
+	err := r.Scan(&l.id, &l.source, &l.key, &l.ordinal, &l.class, &l.component, &l.span.Start, &l.span.End, &l.billedUS, &l.quantity,
+		&l.currency, &l.instanceID, &l.instanceType, &l.payer, &l.account, &l.billed, &l.effective, &l.listed)
+	l.span.Start, l.span.End = l.span.Start.UTC(), l.span.End.UTC()
+	return &l, err
+}
+
+// loadLines reads the current lines that start on a day, ordered by what they say.
+func loadLines(ctx context.Context, tx pgx.Tx, m period.Month, day time.Time) ([]*line, error) {
+	rows, err := tx.Query(ctx, selectLines+`WHERE l.charge_month = $1 AND l.last_delivery IS NULL AND l.charge_start >= $2 AND l.charge_start < $3
+		ORDER BY s.name, l.charge_start, l.key, l.ordinal`, m.Start(), day, day.AddDate(0, 0, 1))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanLine)
+}
+
+// node is a stored node.
+type node struct {
+	id                  int32
+	clusterID           int32
+	clusterKey          string
+	names               []clusterName
+	name, instanceID    string
+	instanceType        string
+	pool                string
+	firstHour, lastHour time.Time
+}
+
+type clusterName struct {
+	name     string
+	from, to time.Time // zero: open
+}
+
+func (n *node) clusterName(at time.Time) string {
+	for _, c := range n.names {
+		if (c.from.IsZero() || !at.Before(c.from)) && (c.to.IsZero() || at.Before(c.to)) {
+			return c.name
+		}
+	}
+	return n.clusterKey
+}
+
+// nodeIndex finds nodes by the provider's name of the machine.
+type nodeIndex struct {
+	byID       map[int32]*node
+	byInstance map[string][]*node
+}
+
+func loadNodes(ctx context.Context, tx pgx.Tx) (*nodeIndex, error) {
+	names := map[int32][]clusterName{}
+	rows, err := tx.Query(ctx, "SELECT cluster_id, name, coalesce(lower(valid), 'epoch'), coalesce(upper(valid), 'epoch') FROM gpuledger.cluster_name ORDER BY cluster_id, lower(valid) NULLS FIRST")
+	if err != nil {
+		return nil, err
+	}
+	var clusterID int32
+	var c clusterName
+	if _, err := pgx.ForEachRow(rows, []any{&clusterID, &c.name, &c.from, &c.to}, func() error {
+		x := c
+		if x.from.Unix() == 0 {
+			x.from = time.Time{}
+		}
+		if x.to.Unix() == 0 {
+			x.to = time.Time{}
+		}
+		names[clusterID] = append(names[clusterID], x)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	rows, err = tx.Query(ctx, `SELECT n.id, n.cluster_id, c.key, n.name, n.instance_id, n.instance_type, n.pool, n.first_hour, n.last_hour
+		FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id ORDER BY n.id`)
+	if err != nil {
+		return nil, err
+	}
+	ix := &nodeIndex{byID: map[int32]*node{}, byInstance: map[string][]*node{}}
+	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (*node, error) {
+		var n node
+		return &n, r.Scan(&n.id, &n.clusterID, &n.clusterKey, &n.name, &n.instanceID, &n.instanceType, &n.pool, &n.firstHour, &n.lastHour)
+	})
+	for _, n := range all {
+		n.names = names[n.clusterID]
+		ix.byID[n.id] = n
+		if k := strings.ToLower(n.instanceID); k != "" {
+			ix.byInstance[k] = append(ix.byInstance[k], n)
+		}
+	}
+	return ix, err
+}
+
+// match finds the node of a line: the same machine, seen nearest to the line's
+// window (names are reused over time). One machine seen by two clusters in the
+// window is an error that names both.
+func (ix *nodeIndex) match(l *line) (*node, error) {
+	if l.instanceID == "" {
+		return nil, nil
+	}
+	var best *node
+	var bestGap time.Duration
+	for _, n := range ix.byInstance[strings.ToLower(l.instanceID)] {
+		gap := max(n.firstHour.Sub(l.span.End), l.span.Start.Sub(n.lastHour.Add(time.Hour)), 0)
+		if best != nil && gap == 0 && bestGap == 0 && best.clusterID != n.clusterID {
+			return nil, fmt.Errorf("instance %s is a node of cluster %q and of cluster %q at %s; a machine belongs to one cluster at a time: check the clusters in gpuledger.yaml",
+				l.instanceID, best.clusterName(l.span.Start), n.clusterName(l.span.Start), l.span.Start.Format(time.RFC3339))
+		}
+		if best == nil || gap < bestGap {
+			best, bestGap = n, gap
+		}
+	}
+	return best, nil
+}
+
+// storedHour is a node-hour's identity.
+type storedHour struct {
+	id                         int64
+	sha                        []byte
+	readyMicros, unknownMicros int64
+}
+
+// hourIndex holds the node-hours that a day's windows touch.
+type hourIndex struct {
+	nodes   map[int32]map[int64]*storedHour
+	covered map[int32]map[int64]int64 // by cluster
+}
+
+// at returns the stored hour of a node, or nil and how long the cluster's inventory
+// was seen in it.
+func (ix *hourIndex) at(n *node, hour time.Time) (*storedHour, int64) {
+	if h := ix.nodes[n.id][hour.Unix()]; h != nil {
+		return h, 0
+	}
+	return nil, ix.covered[n.clusterID][hour.Unix()]
+}
+
+func loadHours(ctx context.Context, tx pgx.Tx, d *dayWork) (*hourIndex, error) {
+	ix := &hourIndex{nodes: map[int32]map[int64]*storedHour{}, covered: map[int32]map[int64]int64{}}
+	var ids []int32
+	seen := map[int32]bool{}
+	from, to := d.day, d.day
+	for _, u := range d.units {
+		for _, w := range u.windows {
+			if !seen[w.node.id] {
+				seen[w.node.id] = true
+				ids = append(ids, w.node.id)
+			}
+			if w.span.End.After(to) {
+				to = w.span.End
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return ix, nil
+	}
+	rows, err := tx.Query(ctx, `SELECT id, node_id, hour, sha256, ready_us, uncovered_us FROM gpuledger.node_hour
+		WHERE superseded_by IS NULL AND node_id = ANY ($1) AND hour >= $2 AND hour < $3`, ids, from, to)
+	if err != nil {
+		return nil, err
+	}
+	var h storedHour
+	var nodeID, clusterID int32
+	var hour time.Time
+	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros}, func() error {
+		x := h
+		x.sha = append([]byte(nil), h.sha...)
+		if ix.nodes[nodeID] == nil {
+			ix.nodes[nodeID] = map[int64]*storedHour{}
+		}
+		ix.nodes[nodeID][hour.Unix()] = &x
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	rows, err = tx.Query(ctx, "SELECT cluster_id, hour, covered_us FROM gpuledger.cluster_hour WHERE superseded_by IS NULL AND hour >= $1 AND hour < $2", from, to)
+	if err != nil {
+		return nil, err
+	}
+	var covered int64
+	_, err = pgx.ForEachRow(rows, []any{&clusterID, &hour, &covered}, func() error {
+		if ix.covered[clusterID] == nil {
+			ix.covered[clusterID] = map[int64]int64{}
+		}
+		ix.covered[clusterID][hour.Unix()] = covered
+		return nil
+	})
+	return ix, err
+}
+
+// occupancies are the devices of node-hours, by node-hour id, and their pods.
+type occupancies struct {
+	devices map[int64][]gpu.Device
+	pods    map[int64]storedPod
+}
+
+type storedPod struct {
+	id                                   int64
+	uid, namespace, name, kind, workload string
+	labels, annotations, nsLabels        map[string]string
+}
+
+// loadOccupancy reads the facts of node-hours whole.
+func loadOccupancy(ctx context.Context, tx pgx.Tx, nodeHours []int64, span period.Span) (*occupancies, error) {
+	out := &occupancies{devices: map[int64][]gpu.Device{}, pods: map[int64]storedPod{}}
+	rows, err := tx.Query(ctx, `SELECT o.node_hour_id, d.uuid, m.name, p.id, p.geometry, p.gpu_instance, p.profile, p.memory_slices, p.device_slices, p.compute_slices,
+			o.mode, o.slots, o.usable_bytes, o.present_us, coalesce(o.pod_id, 0), coalesce(o.category, ''), o.method, o.replicas,
+			o.used_us, o.request_none_us, o.request_replica_us, o.max_none_us, o.max_replica_us, o.used_byte_seconds, o.held_byte_seconds, o.measured_us, o.gap_us
+		FROM gpuledger.occupancy o
+		JOIN gpuledger.gpu_partition p ON p.id = o.partition_id
+		JOIN gpuledger.device d ON d.id = p.device_id
+		JOIN gpuledger.gpu_model m ON m.id = d.model_id
+		WHERE o.node_hour_id = ANY ($1) AND o.hour >= $2 AND o.hour < $3
+		ORDER BY o.node_hour_id, d.uuid, m.name, p.geometry, p.gpu_instance, p.profile, p.id`, nodeHours, span.Start.Truncate(time.Hour), span.End)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	lastPart := int32(0)
+	lastHour := int64(0)
+	var podIDs []int64
+	podSeen := map[int64]bool{}
+	for rows.Next() {
+		var nodeHour, pod, usable int64
+		var part int32
+		var uuid, model, category, mode string
+		var p gpu.Partition
+		var r gpu.Row
+		if err := rows.Scan(&nodeHour, &uuid, &model, &part, &p.Geometry, &p.GPUInstance, &p.Profile, &p.MemorySlices, &p.DeviceSlices, &p.ComputeSlices,
+			&mode, &p.Replicas, &usable, &p.PresentMicros, &pod, &category, &r.Method, &r.Replicas,
+			&r.Shares.Used, &r.Shares.RequestNone, &r.Shares.RequestReplica, &r.Shares.MaxNone, &r.Shares.MaxReplica, &r.UsedByteSeconds, &r.HeldByteSeconds, &r.MeasuredMicros, &r.GapMicros); err != nil {
+			return nil, err
+		}
+		p.Mode, p.UsableBytes, r.Category = gpu.Mode(mode), uint64(usable), gpu.Category(category)
+		if pod != 0 {
+			r.PodUID = podToken(pod)
+			if !podSeen[pod] {
+				podSeen[pod] = true
+				podIDs = append(podIDs, pod)
+			}
+		}
+		ds := out.devices[nodeHour]
+		if n := len(ds); n == 0 || ds[n-1].UUID != uuid || ds[n-1].Model != model {
+			ds = append(ds, gpu.Device{UUID: uuid, Model: model})
+			lastPart = 0
+		}
+		d := &ds[len(ds)-1]
+		if part != lastPart || nodeHour != lastHour {
+			d.Partitions = append(d.Partitions, p)
+			lastPart, lastHour = part, nodeHour
+		}
+		q := &d.Partitions[len(d.Partitions)-1]
+		q.Rows = append(q.Rows, r)
+		out.devices[nodeHour] = ds
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return out, out.loadPods(ctx, tx, podIDs)
+}
+
+func (o *occupancies) loadPods(ctx context.Context, tx pgx.Tx, ids []int64) error {
+	rows, err := tx.Query(ctx, "SELECT id, uid, namespace, name, workload_kind, workload_name, labels, annotations, namespace_labels FROM gpuledger.pod WHERE id = ANY ($1)", ids)
+	if err != nil {
+		return err
+	}
+	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (p storedPod, err error) {
+		return p, r.Scan(&p.id, &p.uid, &p.namespace, &p.name, &p.kind, &p.workload, &p.labels, &p.annotations, &p.nsLabels)
+	})
+	for _, p := range all {
+		o.pods[p.id] = p
+	}
+	// From here on rows refer to pods by UID and attributes, never by database id:
+	// ids differ between warehouses and would decide ties.
+	for _, ds := range o.devices {
+		for i := range ds {
+			for j := range ds[i].Partitions {
+				rows := ds[i].Partitions[j].Rows
+				for k := range rows {
+					if rows[k].PodUID != "" {
+						rows[k].PodUID = o.podName(rows[k].PodUID)
+					}
+				}
+				sort.SliceStable(rows, func(a, b int) bool { return lessRow(&rows[a], &rows[b]) })
+			}
+		}
+	}
+	return err
+}
+
+func lessRow(a, b *gpu.Row) bool {
+	if a.PodUID != b.PodUID {
+		return a.PodUID < b.PodUID
+	}
+	if a.Category != b.Category {
+		return a.Category < b.Category
+	}
+	return a.Method < b.Method
+}
+
+func podToken(id int64) string { return fmt.Sprintf("#%d", id) }
+
+// podName turns a row's temporary token into the pod's UID and its version: a pod
+// that was relabelled within a window is two targets, each with its own owner.
+func (o *occupancies) podName(token string) string {
+	var id int64
+	if _, err := fmt.Sscanf(token, "#%d", &id); err != nil {
+		return token
+	}
+	return o.key(o.pods[id])
+}
+
+func (o *occupancies) key(p storedPod) string {
+	at := podAttributes{p.namespace, p.name, p.kind, p.workload, p.labels, p.annotations, p.nsLabels}
+	h := at.hash()
+	return fmt.Sprintf("%s\x00%x", p.uid, h[:8])
+}
+
+// deviceHours is a line's quantity in hours times its node's devices, exactly.
+func deviceHours(quantity string, devices int) string {
+	a, err := money.Parse(quantity)
+	if err != nil {
+		return "0"
+	}
+	sum := money.Amount{}
+	for range devices {
+		sum = sum.Add(a)
+	}
+	return sum.String()
+}
