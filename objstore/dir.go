@@ -20,6 +20,11 @@ type dir struct {
 
 func openDir(p string) (Store, error) {
 	p = filepath.Clean(p)
+	// A mounted folder is often a link, which a walk would not enter. Links to
+	// folders below it are not followed.
+	if real, err := filepath.EvalSymlinks(p); err == nil {
+		p = real
+	}
 	info, err := os.Stat(p)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

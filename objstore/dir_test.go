@@ -125,6 +125,22 @@ func TestSingleFile(t *testing.T) {
 	}
 }
 
+func TestLinkedFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "real"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "real", "a.csv"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("real", filepath.Join(dir, "link")); err != nil {
+		t.Skip("links are not possible here:", err)
+	}
+	if got := keys(t, mustOpen(t, filepath.Join(dir, "link")), ""); got != "a.csv" {
+		t.Errorf("list: %q", got)
+	}
+}
+
 // A failed write leaves the old object and nothing beside it.
 func TestFailedPut(t *testing.T) {
 	dir := t.TempDir()

@@ -84,10 +84,17 @@ func TypeOf(usageType string) string {
 	return Type(suffix)
 }
 
-// FamilyOf returns the family that the usage type of an EC2 Instance Savings
-// Plan names (p5 for EC2SP:p5.1yrNoUpfront), or "".
+// FamilyOf returns the family that a usage type names where it names no type: an
+// EC2 Instance Savings Plan (p5 for EC2SP:p5.1yrNoUpfront) or a dedicated host
+// (p4d for HostUsage:p4d). Else "".
 func FamilyOf(usageType string) string {
 	kind, suffix := split(usageType)
+	if kind == "HostUsage" || kind == "ReservedHostUsage" {
+		if strings.Contains(suffix, ".") {
+			return ""
+		}
+		return suffix
+	}
 	family, _, ok := strings.Cut(suffix, ".")
 	if kind != "EC2SP" || !ok {
 		return ""

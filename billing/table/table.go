@@ -53,8 +53,8 @@ type Reader struct {
 
 // Open opens one data file, pinned to the entity tag that the delivery recorded,
 // and reads its header. A file that is absent, changed, truncated or not of the
-// recorded size is an error that wraps billing.ErrIncomplete. The format is told
-// from the content, not from the name.
+// recorded size is an error that wraps billing.ErrIncomplete. Parquet is told by the
+// name, gzip by the content.
 func Open(ctx context.Context, store objstore.Store, file billing.File, opt Options) (*Reader, error) {
 	r := &Reader{
 		opt: opt, key: file.Key,
