@@ -8,7 +8,7 @@ func TestUsageTypes(t *testing.T) {
 		"UGW1-BoxUsage:u-6tb1.112xlarge": {"BoxUsage", "u-6tb1.112xlarge", ""}, "BoxUsage": {"BoxUsage", "", ""}, "": {"", "", ""}, "USE1-": {"", "", ""},
 		"USE1-EC2SP:p5.1yrNoUpfront": {"EC2SP", "", "p5"}, "EC2SP:g5": {"EC2SP", "", ""}, "USE1-HostUsage:p4d": {"HostUsage", "", "p4d"}, "ReservedHostUsage:p4d.1yrNoUpfront": {"ReservedHostUsage", "", ""},
 		"ComputeSP:1yrNoUpfront": {"ComputeSP", "", ""},
-		"EBS:VolumeUsage.gp3": {"EBS", "", ""}, "DataTransfer-Out-Bytes": {"DataTransfer-Out-Bytes", "", ""}, "CPUCredits:t3": {"CPUCredits", "", ""},
+		"EBS:VolumeUsage.gp3":    {"EBS", "", ""}, "DataTransfer-Out-Bytes": {"DataTransfer-Out-Bytes", "", ""}, "CPUCredits:t3": {"CPUCredits", "", ""},
 		"USE1-Train:ml.p4d.24xlarge": {"Train", "ml.p4d.24xlarge", ""}, "BoxUsage:p5en.48xlarge": {"BoxUsage", "p5en.48xlarge", ""}, "BoxUsage:c5.metal-24xl": {"BoxUsage", "c5.metal-24xl", ""}, "ABCDE1-X:a": {"ABCDE1-X", "", ""},
 	} {
 		if got := [3]string{Kind(in), TypeOf(in), FamilyOf(in)}; got != want {
