@@ -78,6 +78,9 @@ type Target struct {
 	Owner    policy.Owner
 }
 
+// Key orders and identifies a target by meaning, never by a database id.
+func (t Target) Key() string { return t.key() }
+
 // key orders and identifies a target by meaning, never by a database id.
 func (t Target) key() string {
 	return strings.Join([]string{t.Category, t.MovedBy, t.PodUID, t.Model, string(t.Mode), t.Owner.Key()}, "\x01")
@@ -133,7 +136,28 @@ func (w *Window) Devices() int {
 // Split computes the shares of a window, in the order of their keys. The ratios
 // sum to exactly one, for cost and for device time each.
 func Split(w Window, p *policy.Policy, owners *policy.Owners) ([]Share, error) {
-	s := &split{w: w, p: p, owners: owners, entries: map[string]*entry{}}
+	return Trace(w, p, owners, nil)
+}
+
+// Contribution is one term of a target's weight: its share of a partition in an
+// hour, before it is multiplied up.
+type Contribution struct {
+	Target
+	Hour           time.Time
+	Device         string
+	GPUInstance    string
+	Profile        string
+	Slices, Of     uint64 // μ = Slices / Of
+	PriceWeight    uint64 // in millionths where models differ, else 1
+	OverlapSeconds uint64 // of the hour, within the window
+	ShareMicros    uint64
+	Method         gpu.Method
+}
+
+// Trace is Split that also tells every term of every weight, in the order of the
+// walk; see may be nil.
+func Trace(w Window, p *policy.Policy, owners *policy.Owners, see func(Contribution)) ([]Share, error) {
+	s := &split{w: w, p: p, owners: owners, entries: map[string]*entry{}, trace: see}
 	if err := s.settleUnits(); err != nil {
 		return nil, err
 	}
@@ -177,9 +201,11 @@ type split struct {
 
 	step    uint64 // seconds: the largest that measures every hour's overlap
 	scale   uint64 // an hour in steps: 1 where every hour is whole
-	slices  uint64 // least common multiple of the partitions' normalisers
-	weights bool   // several models: price weights decide
-	devices int    // devices of the node, at most over its hours
+	trace   func(Contribution)
+	place   Contribution // where the walk is, for trace
+	slices  uint64       // least common multiple of the partitions' normalisers
+	weights bool         // several models: price weights decide
+	devices int          // devices of the node, at most over its hours
 }
 
 // settleUnits chooses the integers that make every weight exact.
@@ -266,11 +292,14 @@ func (s *split) hour(h Hour, overlap uint64) (ready, uncovered uint64, err error
 	if !h.Seen {
 		return 0, uint64(hourMicros-h.CoveredMicros) * overlap, nil
 	}
+	s.place = Contribution{Hour: h.Start}
 	for _, d := range h.Devices {
+		s.place.Device = d.UUID
 		if err := s.device(h, d, overlap); err != nil {
 			return 0, 0, err
 		}
 	}
+	s.place = Contribution{Hour: h.Start, Device: "not seen"}
 	if missing := s.devices - len(h.Devices); missing > 0 && h.ReadyMicros > 0 {
 		model := s.w.Node.ExpectedModel
 		pw, err := s.priceWeight(model, h.Start)
@@ -293,6 +322,7 @@ func (s *split) device(h Hour, d gpu.Device, overlap uint64) error {
 	norm := map[string]uint64{}
 	for i := range d.Partitions {
 		p := &d.Partitions[i]
+		s.place.GPUInstance, s.place.Profile = p.GPUInstance, p.Profile
 		slices, n := s.slicesOf(d, p)
 		mu := slices * (s.slices / n)
 		configured[p.Geometry] += slices
@@ -322,6 +352,7 @@ func sortedKeys[V any](m map[string]V) []string {
 
 // remainder adds the billed time beyond what the node was ready for.
 func (s *split) remainder(ready, uncovered uint64) {
+	s.place = Contribution{Hour: s.w.Span.Start}
 	billed := uint64(s.w.BilledMicros)
 	if span := uint64(s.w.Span.Micros()); billed == 0 || billed > span {
 		billed = span
@@ -400,6 +431,13 @@ func (s *split) add(t Target, m gpu.Method, micros, overlap, slices, pw uint64) 
 	}
 	e.weight, _ = e.weight.Add(w)
 	e.byMethod[m], _ = e.byMethod[m].Add(w)
+	if s.trace != nil {
+		c := s.place
+		c.Target, c.Method, c.ShareMicros, c.PriceWeight = t, m, micros, pw
+		c.OverlapSeconds = overlap * s.step
+		c.Slices, c.Of = slices, s.slices
+		s.trace(c)
+	}
 }
 
 func (s *split) memo(m moved, overlap uint64) {

@@ -232,3 +232,14 @@ func millionths(weight string) uint64 {
 	}
 	return n
 }
+
+// OwnersFromCanonical is the inverse of Owners.Canonical.
+func OwnersFromCanonical(b []byte) (Owners, error) {
+	var o Owners
+	if err := json.Unmarshal(b, &o); err != nil {
+		return Owners{}, err
+	}
+	loc, err := time.LoadLocation(o.Timezone)
+	o.location = loc
+	return o, err
+}

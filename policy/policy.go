@@ -110,6 +110,17 @@ func (d Date) MarshalJSON() ([]byte, error) {
 	return json.Marshal(d.Format("2006-01-02"))
 }
 
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (d *Date) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil || s == "" {
+		return err
+	}
+	t, err := time.Parse("2006-01-02", s)
+	d.Time = t
+	return err
+}
+
 // Default returns the policy of DESIGN §9 with every default written out.
 func Default() Policy {
 	return Policy{
@@ -242,3 +253,10 @@ func (p Policy) Canonical() []byte {
 
 // Hash is the SHA-256 of the canonical form.
 func (p Policy) Hash() [32]byte { return sha256.Sum256(p.Canonical()) }
+
+// FromCanonical is the inverse of Canonical.
+func FromCanonical(b []byte) (Policy, error) {
+	var p Policy
+	err := json.Unmarshal(b, &p)
+	return p, err
+}

@@ -109,3 +109,23 @@ func TestWeights(t *testing.T) {
 		t.Error("a model without a weight has one")
 	}
 }
+
+func TestCanonicalRoundTrip(t *testing.T) {
+	p, err := Parse("p", []byte(`idle: {default: even, pools: [{node_pool: "a*", slot_held: {policy: replica, scope: device}}]}
+model_weights: [{model: H100, weight: "4.0", from: 2026-01-01}, {model: L4, weight: "1"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := FromCanonical(p.Canonical())
+	if err != nil || q.Hash() != p.Hash() {
+		t.Errorf("%v\n%s\n%s", err, p.Canonical(), q.Canonical())
+	}
+	o, err := ParseOwners("o", []byte(`{timezone: Europe/Berlin, rules: [{match: {namespace: x}, team: t, from: 2026-01-01}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := OwnersFromCanonical(o.Canonical())
+	if err != nil || r.Hash() != o.Hash() || r.location.String() != "Europe/Berlin" {
+		t.Errorf("%v %s", err, r.Canonical())
+	}
+}

@@ -206,3 +206,12 @@ func (db *DB) createViews(ctx context.Context) error {
 		return nil
 	})
 }
+
+// Reset empties the warehouse: every schema of ours is dropped and made again.
+func (db *DB) Reset(ctx context.Context) error {
+	if _, err := db.pool.Exec(ctx, "DROP SCHEMA IF EXISTS finance, gpuledger CASCADE; DROP TABLE IF EXISTS public.gpuledger_migration", pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	_, err := db.Migrate(ctx)
+	return err
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+
+	promconfig "github.com/prometheus/common/config"
+
+	"gpuledger/billing"
+	"gpuledger/billing/aws"
+	"gpuledger/billing/focus"
+	"gpuledger/gpu"
+	"gpuledger/ingest"
+	"gpuledger/ingest/openmetrics"
+	"gpuledger/ingest/prometheus"
+	"gpuledger/objstore"
+	"gpuledger/policy"
+)
+
+// Config is gpuledger.yaml. Paths are relative to the file's folder; ${NAME} stands
+// for an environment variable.
+type Config struct {
+	Warehouse struct {
+		URL string `yaml:"url"` // empty: DATABASE_URL, else a private Postgres
+	} `yaml:"warehouse"`
+	Clusters []ClusterConfig `yaml:"clusters"`
+	Bills    []BillConfig    `yaml:"bills"`
+	Scope    ScopeConfig     `yaml:"scope"`
+	Policy   string          `yaml:"policy"`
+	Owners   string          `yaml:"owners"`
+
+	dir string
+}
+
+// ClusterConfig names a cluster and where its samples are.
+type ClusterConfig struct {
+	Name    string        `yaml:"name"`
+	ID      string        `yaml:"id"` // stable over renames; default: the name
+	Metrics MetricsConfig `yaml:"metrics"`
+}
+
+// MetricsConfig is one telemetry store.
+type MetricsConfig struct {
+	Type    string                       `yaml:"type"`    // prometheus | openmetrics
+	URL     string                       `yaml:"url"`     // prometheus
+	Headers map[string]string            `yaml:"headers"` // prometheus: X-Scope-OrgID, …
+	HTTP    *promconfig.HTTPClientConfig `yaml:"http"`    // prometheus: basic_auth, authorization, oauth2, tls_config, proxy_url
+	Match   map[string]string            `yaml:"match"`   // labels that choose the cluster within a shared store
+	Path    string                       `yaml:"path"`    // openmetrics: a file or glob
+	Paths   []string                     `yaml:"paths"`   // openmetrics: several
+}
+
+// BillConfig is one bill source.
+type BillConfig struct {
+	Name     string   `yaml:"name"`
+	Type     string   `yaml:"type"`     // aws | focus
+	Location string   `yaml:"location"` // s3://bucket/prefix, or a folder
+	Nulls    []string `yaml:"nulls"`    // focus: texts that mean "no value"
+	Currency string   `yaml:"currency"` // focus: for files without BillingCurrency
+	Table    string   `yaml:"table"`
+	File     string   `yaml:"file"`
+}
+
+// ScopeConfig brings in lines beyond those of GPU nodes.
+type ScopeConfig struct {
+	Filters []struct {
+		Accounts []string            `yaml:"accounts"`
+		Tags     map[string][]string `yaml:"tags"`
+	} `yaml:"filters"`
+}
+
+func (a *app) loadConfig() (*Config, error) {
+	text, err := os.ReadFile(a.configPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usagef("no configuration at %s; run: gpuledger init", a.configPath)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := parseConfig(a.configPath, text)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	return cfg, nil
+}
+
+func parseConfig(name string, text []byte) (*Config, error) {
+	cfg := &Config{dir: filepath.Dir(name)}
+	if err := policy.DecodeStrict(name, text, cfg); err != nil {
+		return nil, err
+	}
+	if err := expandEnv(reflect.ValueOf(cfg).Elem()); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return cfg, nil
+}
+
+func (c *Config) validate() error {
+	seen := map[string]bool{}
+	for i := range c.Clusters {
+		cl := &c.Clusters[i]
+		if cl.Name == "" {
+			return fmt.Errorf("clusters: entry %d has no name", i+1)
+		}
+		if cl.ID == "" {
+			cl.ID = cl.Name
+		}
+		if seen[cl.ID] {
+			return fmt.Errorf("clusters: %s is there twice; give each its own id", cl.ID)
+		}
+		seen[cl.ID] = true
+		switch m := cl.Metrics; m.Type {
+		case "prometheus":
+			if m.URL == "" {
+				return fmt.Errorf("clusters: %s: metrics.url is missing", cl.Name)
+			}
+		case "openmetrics":
+			if m.Path == "" && len(m.Paths) == 0 {
+				return fmt.Errorf("clusters: %s: metrics.path is missing", cl.Name)
+			}
+		default:
+			return fmt.Errorf("clusters: %s: metrics.type %q is not prometheus or openmetrics", cl.Name, m.Type)
+		}
+	}
+	seen = map[string]bool{}
+	for i, b := range c.Bills {
+		switch {
+		case b.Name == "":
+			return fmt.Errorf("bills: entry %d has no name", i+1)
+		case seen[b.Name]:
+			return fmt.Errorf("bills: %s is there twice", b.Name)
+		case b.Type == "gcp" || b.Type == "azure" || b.Type == "ratecard":
+			return fmt.Errorf("bills: %s: type %s is not available in this version; export FOCUS and use type focus", b.Name, b.Type)
+		case b.Type != "aws" && b.Type != "focus":
+			return fmt.Errorf("bills: %s: type %q is not aws or focus", b.Name, b.Type)
+		case b.Location == "":
+			return fmt.Errorf("bills: %s: location is missing", b.Name)
+		}
+		seen[b.Name] = true
+	}
+	return nil
+}
+
+var envReference = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// expandEnv replaces ${NAME} in every text of the configuration. A variable that is
+// not set is an error, except DATABASE_URL: without it there is a private Postgres.
+func expandEnv(v reflect.Value) error {
+	switch v.Kind() {
+	case reflect.String:
+		s := v.String()
+		for _, m := range envReference.FindAllStringSubmatch(s, -1) {
+			val, ok := os.LookupEnv(m[1])
+			if !ok && m[1] != "DATABASE_URL" {
+				return fmt.Errorf("the environment variable %s is not set", m[1])
+			}
+			s = strings.ReplaceAll(s, m[0], val)
+		}
+		if v.CanSet() {
+			v.SetString(s)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Field(i); f.CanSet() {
+				if err := expandEnv(f); err != nil {
+					return err
+				}
+			}
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return expandEnv(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if err := expandEnv(v.Index(i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			e := reflect.New(v.Type().Elem()).Elem()
+			e.Set(v.MapIndex(k))
+			if err := expandEnv(e); err != nil {
+				return err
+			}
+			v.SetMapIndex(k, e)
+		}
+	}
+	return nil
+}
+
+// path resolves a path of the configuration against its folder.
+func (c *Config) path(p string) string {
+	if p == "" || filepath.IsAbs(p) || strings.Contains(p, "://") {
+		return p
+	}
+	return filepath.Join(c.dir, p)
+}
+
+func (c *Config) policy(override string) (policy.Policy, error) {
+	name := c.path(c.Policy)
+	if override != "" {
+		name = override
+	}
+	if name == "" {
+		return policy.Parse("policy", nil)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return policy.Policy{}, usagef("policy: %w", err)
+	}
+	p, err := policy.Parse(name, text)
+	if err != nil {
+		return p, &exitError{exitUsage, err}
+	}
+	return p, nil
+}
+
+func (c *Config) owners() (policy.Owners, error) {
+	if c.Owners == "" {
+		return policy.NoOwners(), nil
+	}
+	name := c.path(c.Owners)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return policy.Owners{}, usagef("owners: %w", err)
+	}
+	o, err := policy.ParseOwners(name, text)
+	if err != nil {
+		return o, &exitError{exitUsage, err}
+	}
+	return o, nil
+}
+
+// source opens a cluster's telemetry store.
+func (c *Config) source(cl ClusterConfig) (ingest.Source, error) {
+	m := cl.Metrics
+	if m.Type == "openmetrics" {
+		var paths []string
+		for _, p := range append([]string{m.Path}, m.Paths...) {
+			if p != "" {
+				paths = append(paths, c.path(p))
+			}
+		}
+		return openmetrics.New(openmetrics.Config{Paths: paths, Metrics: append(append([]string(nil), gpu.InventoryMetrics...), gpu.DeviceMetrics...)})
+	}
+	cfg := prometheus.Config{URL: m.URL, Headers: m.Headers}
+	if m.HTTP != nil {
+		cfg.HTTP = *m.HTTP
+		cfg.HTTP.SetDirectory(c.dir)
+	}
+	return prometheus.New(cfg)
+}
+
+// reader opens a bill source.
+func (c *Config) reader(ctx context.Context, b BillConfig) (billing.Reader, error) {
+	store, err := objstore.Open(ctx, c.path(b.Location))
+	if err != nil {
+		return nil, fmt.Errorf("bills: %s: %w", b.Name, err)
+	}
+	if b.Type == "aws" {
+		return aws.New(store, b.Name), nil
+	}
+	return focus.New(store, b.Name, focus.Options{Nulls: b.Nulls, Currency: b.Currency}), nil
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gpuledger/billing/period"
+)
+
+// runAll is what cron or the CronJob calls.
+type runAll struct {
+	period string
+}
+
+func (a *app) runCmd() *cobra.Command {
+	var c runAll
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Load what is new, allocate, reconcile: what the CronJob calls",
+		Long: `Read every hour of every open month that is not yet covered and that the source still
+holds, oldest first; load every bill whose content changed; allocate the months
+that have bills and reconcile them. Exit 3 where data is incomplete, 1 where
+something failed or does not tie out.`,
+		Example: "  gpuledger run\n  gpuledger run --period 2026-10",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var only period.Month
+			if c.period != "" {
+				var err error
+				if only, err = period.ParseMonth(c.period); err != nil {
+					return &exitError{exitUsage, err}
+				}
+			}
+			return a.withDatabase(cmd.Context(), func(cfg *Config, db *database) error { return a.runAll(cmd.Context(), cfg, db, only) })
+		},
+	}
+	cmd.Flags().StringVar(&c.period, "period", "", "only this month")
+	return cmd
+}
+
+// maxBacklog is how far back run looks for uncovered hours without --period.
+const maxBacklog = 400 * 24 * time.Hour
+
+// runAll loads samples before bills: the nodes that samples show decide which bill
+// lines are in scope.
+func (a *app) runAll(ctx context.Context, cfg *Config, db *database, only period.Month) error {
+	var problems []error
+	for _, cl := range cfg.Clusters {
+		if err := a.runSamples(ctx, cfg, db, cl, only); err != nil {
+			problems = append(problems, fmt.Errorf("cluster %s: %w", cl.Name, err))
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	for _, b := range cfg.Bills {
+		// A month's corrections come with later billing periods: all are looked at.
+		if _, err := a.loadBills(ctx, cfg, db, b, period.Month{}); err != nil {
+			problems = append(problems, fmt.Errorf("source %s: %w", b.Name, err))
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	months, err := db.BillMonths(ctx)
+	if err != nil {
+		return errors.Join(append(problems, err)...)
+	}
+	if !only.IsZero() {
+		months = []period.Month{only}
+	}
+	for _, m := range months {
+		if err := a.runMonth(ctx, cfg, db, m); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return worst(problems)
+}
+
+func (a *app) runMonth(ctx context.Context, cfg *Config, db *database, m period.Month) error {
+	state, err := db.PeriodState(ctx, m)
+	if err != nil || state == "closed" {
+		return err
+	}
+	if _, err := a.allocateMonth(ctx, cfg, db, m, "", false); err != nil {
+		return fmt.Errorf("%s: %w", m, err)
+	}
+	_, wrong, err := db.Reconcile(ctx, m)
+	if err != nil {
+		return err
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("%s does not tie out: %s; see: gpuledger reconcile --period %s", m, wrong[0], m)
+	}
+	a.log.Info("reconciled", "period", m.String(), "difference", 0)
+	return nil
+}
+
+// runSamples loads the uncovered hours of the open months.
+func (a *app) runSamples(ctx context.Context, cfg *Config, db *database, cl ClusterConfig, only period.Month) error {
+	span := only.Span()
+	if only.IsZero() {
+		src, err := cfg.source(cl)
+		if err != nil {
+			return err
+		}
+		about, err := src.Describe(ctx)
+		if err != nil {
+			return err
+		}
+		from := about.Oldest
+		if oldest := a.now().Add(-maxBacklog); from.Before(oldest) && about.Driver == "remote_read" {
+			from = oldest
+		}
+		span = period.Span{Start: from, End: a.now()}
+	}
+	for m := period.MonthOf(span.Start); m.Start().Before(span.End); m = m.Next() {
+		state, err := db.PeriodState(ctx, m)
+		if err != nil {
+			return err
+		}
+		if state == "closed" {
+			continue
+		}
+		if err := a.loadSamples(ctx, cfg, db, cl, span.Intersect(m.Span()), true, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// worst joins problems under the exit code of the worst: a failure before
+// incomplete data.
+func worst(problems []error) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	sort.SliceStable(problems, func(i, j int) bool { return exitCodeOf(problems[i]) < exitCodeOf(problems[j]) })
+	return &exitError{exitCodeOf(problems[0]), errors.Join(problems...)}
+}

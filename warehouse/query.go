@@ -1,0 +1,152 @@
+package warehouse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"gpuledger/billing/period"
+	"gpuledger/chargeback"
+)
+
+// Query runs a statement that reads and returns its rows as text, every digit kept.
+func (db *DB) Query(ctx context.Context, sql string, args ...any) (*chargeback.Table, error) {
+	t := &chargeback.Table{}
+	err := pgx.BeginTxFunc(ctx, db.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sql, append([]any{pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats{pgx.TextFormatCode}}, args...)...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for _, f := range rows.FieldDescriptions() {
+			t.Columns = append(t.Columns, chargeback.Column{Name: f.Name, Numeric: isNumber(f.DataTypeOID)})
+		}
+		for rows.Next() {
+			raw := rows.RawValues()
+			row := make([]chargeback.Cell, len(raw))
+			for i, v := range raw {
+				if v != nil {
+					row[i] = chargeback.Text(string(v))
+				}
+			}
+			t.Rows = append(t.Rows, row)
+		}
+		return rows.Err()
+	})
+	return t, err
+}
+
+func isNumber(oid uint32) bool {
+	switch oid {
+	case pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.NumericOID:
+		return true
+	}
+	return false
+}
+
+// KnownInstances returns the provider's names of all machines that were ever seen
+// as GPU nodes: the bill lines of these are in scope whatever their type.
+func (db *DB) KnownInstances(ctx context.Context) (map[string]bool, error) {
+	rows, err := db.pool.Query(ctx, "SELECT DISTINCT instance_id FROM gpuledger.node WHERE instance_id <> ''")
+	if err != nil {
+		return nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	out := map[string]bool{}
+	for _, id := range ids {
+		out[id] = true
+	}
+	return out, err
+}
+
+// CoveredHours returns the hours of a span that a cluster's samples were read for
+// with its inventory seen.
+func (db *DB) CoveredHours(ctx context.Context, cluster string, span period.Span) (map[int64]bool, error) {
+	rows, err := db.pool.Query(ctx, `SELECT h.hour FROM gpuledger.cluster_hour h JOIN gpuledger.cluster c ON c.id = h.cluster_id
+		WHERE c.key = $1 AND h.superseded_by IS NULL AND h.hour >= $2 AND h.hour < $3 AND h.covered_us > 0`, cluster, span.Start, span.End)
+	if err != nil {
+		return nil, err
+	}
+	hours, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+	out := map[int64]bool{}
+	for _, h := range hours {
+		out[h.Unix()] = true
+	}
+	return out, err
+}
+
+// BillMonths returns the months that current deliveries have lines in scope for,
+// oldest first.
+func (db *DB) BillMonths(ctx context.Context) ([]period.Month, error) {
+	rows, err := db.pool.Query(ctx, `SELECT DISTINCT c.charge_month FROM gpuledger.bill_delivery d JOIN gpuledger.bill_control c ON c.delivery_id = d.id
+		WHERE d.superseded_by IS NULL AND c.in_scope ORDER BY 1`)
+	if err != nil {
+		return nil, err
+	}
+	days, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+	out := make([]period.Month, len(days))
+	for i, d := range days {
+		out[i] = period.MonthOf(d)
+	}
+	return out, err
+}
+
+// PeriodState returns "open", "closed" or "reopened"; a month never allocated is open.
+func (db *DB) PeriodState(ctx context.Context, m period.Month) (string, error) {
+	var s string
+	err := db.pool.QueryRow(ctx, "SELECT state FROM gpuledger.period WHERE period = $1", m.Start()).Scan(&s)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "open", nil
+	}
+	return s, err
+}
+
+// Reconcile returns the month's reconciliation and, in words, everything that does
+// not tie out: a difference, a line not given away exactly once, rollups that
+// differ from their facts.
+func (db *DB) Reconcile(ctx context.Context, m period.Month) (*chargeback.Table, []string, error) {
+	t, err := db.Query(ctx, "SELECT * FROM finance.reconciliation WHERE period = $1 ORDER BY source, account, billing_period, currency", m.Start())
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, err := db.pool.Query(ctx, reconcileProblems, m.Start())
+	if err != nil {
+		return nil, nil, err
+	}
+	problems, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, nil, fmt.Errorf("reconcile: %w", err)
+	}
+	return t, problems, nil
+}
+
+// reconcileProblems re-adds the facts; nothing it reads was computed from a sum.
+const reconcileProblems = `
+WITH units AS (
+	SELECT p.run_id, ru.unit_id FROM gpuledger.period p JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id WHERE p.period = $1
+), facts AS (
+	SELECT a.*, l.effective_cost, l.billed_cost, l.source_id
+	FROM units u JOIN gpuledger.allocation a ON a.unit_id = u.unit_id AND a.period = $1
+	JOIN gpuledger.bill_line l ON l.id = a.line_id AND l.charge_month = a.period
+)
+SELECT format('source %s, account %s, billing period %s: difference of %s billed, %s effective, %s list %s',
+		source, account, to_char(billing_period, 'YYYY-MM'), trim_scale(difference_billed), trim_scale(difference_effective), trim_scale(difference_list), currency)
+FROM finance.reconciliation WHERE period = $1 AND (difference_billed, difference_effective, difference_list) IS DISTINCT FROM (0::numeric, 0::numeric, 0::numeric)
+UNION ALL
+SELECT format('bill line %s is given away %s times', line_id, trim_scale(sum(ratio) * 0.000000000001)) FROM facts GROUP BY line_id HAVING sum(ratio) <> 1000000000000
+UNION ALL
+SELECT format('unit %s (%s, %s): rollup by workload differs from its facts', u.id, u.scope, u.charge_day)
+FROM gpuledger.unit u
+JOIN (SELECT unit_id, sum(effective_cost * ratio) * 0.000000000001 AS effective, sum(billed_cost * ratio) * 0.000000000001 AS billed FROM facts GROUP BY unit_id) f ON f.unit_id = u.id
+LEFT JOIN (SELECT w.unit_id, sum(w.effective_cost) AS effective, sum(w.billed_cost) AS billed FROM units x JOIN gpuledger.workload_day w ON w.unit_id = x.unit_id GROUP BY w.unit_id) w ON w.unit_id = u.id
+WHERE (f.effective, f.billed) IS DISTINCT FROM (w.effective, w.billed)
+UNION ALL
+SELECT format('unit %s (%s, %s): rows are missing or were added', u.id, u.scope, u.charge_day)
+FROM units x JOIN gpuledger.unit u ON u.id = x.unit_id
+LEFT JOIN (SELECT unit_id, count(*) AS n FROM facts GROUP BY unit_id) f ON f.unit_id = u.id
+WHERE u.rows <> coalesce(f.n, 0)
+ORDER BY 1`
