@@ -143,15 +143,18 @@ func Split(w Window, p *policy.Policy, owners *policy.Owners) ([]Share, error) {
 // hour, before it is multiplied up.
 type Contribution struct {
 	Target
-	Hour           time.Time
-	Device         string
-	GPUInstance    string
-	Profile        string
-	Slices, Of     uint64 // μ = Slices / Of
-	PriceWeight    uint64 // in millionths where models differ, else 1
-	OverlapSeconds uint64 // of the hour, within the window
-	ShareMicros    uint64
-	Method         gpu.Method
+	Hour            time.Time
+	Device          string
+	GPUInstance     string
+	Profile         string
+	Slices, Of      uint64 // μ = Slices / Of
+	PriceWeight     uint64 // in millionths where models differ, else 1
+	OverlapSeconds  uint64 // of the hour, within the window
+	ShareMicros     uint64
+	Method          gpu.Method
+	UsableBytes     uint64 // M of the partition
+	UsedByteSeconds int64  // of this row, within the hour
+	MeasuredMicros  int64
 }
 
 // Trace is Split that also tells every term of every weight, in the order of the
@@ -328,6 +331,7 @@ func (s *split) device(h Hour, d gpu.Device, overlap uint64) error {
 		configured[p.Geometry] += slices
 		present[p.Geometry], norm[p.Geometry] = p.PresentMicros, n
 		for _, m := range s.move(h, d, p) {
+			s.place.UsableBytes, s.place.UsedByteSeconds, s.place.MeasuredMicros = p.UsableBytes, m.used, m.measured
 			s.add(m.Target, m.method, m.share, overlap, mu, pw)
 			s.memo(m, overlap)
 		}

@@ -183,13 +183,13 @@ func (a *allocation) memoParts(lines []*line, shares []allocate.Share) ([]memoPa
 // no_telemetry for a GPU machine that no cluster shows.
 func (a *allocation) whole(l *line) row {
 	category := allocate.CategoryOf(billing.Class(l.class))
-	model, mode, hours := "", gpu.ModeUnknown, "0"
+	model, mode, hours := "", gpu.Mode(""), "0"
 	t, isGPU := gpu.LookupInstanceType(l.instanceType)
 	if isGPU {
 		model = t.Model
 	}
 	if l.class == string(billing.NodeUsage) {
-		category = string(gpu.NoTelemetry)
+		category, mode = string(gpu.NoTelemetry), gpu.ModeUnknown
 		devices := max(1, t.GPUs)
 		if l.billedUS != nil {
 			hours = deviceHours(l.quantity, devices)

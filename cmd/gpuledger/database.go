@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"gpuledger/warehouse"
 	"gpuledger/warehouse/localpg"
@@ -30,7 +31,7 @@ func (d *database) Close() error {
 }
 
 // url finds the database to use: the flag, DATABASE_URL, the configuration, in this
-// order; "" is the private Postgres.
+// order; "" is the private Postgres (see private).
 func (a *app) url(cfg *Config) string {
 	if a.databaseURL != "" {
 		return a.databaseURL
@@ -44,12 +45,21 @@ func (a *app) url(cfg *Config) string {
 	return ""
 }
 
+// private reports whether a URL means the private Postgres, and which of its
+// databases: "" is the program's own, "private:demo" the demo's.
+func private(url string) (database string, ok bool) {
+	if url == "" {
+		return privateDatabase, true
+	}
+	return strings.CutPrefix(url, "private:")
+}
+
 // openDatabase opens the warehouse that the command line and the configuration name.
 // A private one is migrated on the way: nobody else uses it.
 func (a *app) openDatabase(ctx context.Context, cfg *Config) (*database, error) {
 	url := a.url(cfg)
-	if url == "" {
-		return a.openPrivate(ctx, privateDatabase)
+	if name, ok := private(url); ok {
+		return a.openPrivate(ctx, name)
 	}
 	db, err := warehouse.Open(ctx, url)
 	if err != nil {

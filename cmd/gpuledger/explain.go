@@ -117,7 +117,7 @@ func printExplanation(w io.Writer, e *warehouse.Explanation) {
 		if t.Profile != "" {
 			where += " " + t.Profile + " #" + t.GPUInstance
 		}
-		p("   %s %s: %s × %d/%d × %s s = %s  (%s)", t.Hour.UTC().Format("15h"), orNone(where), weight, t.Slices, t.Of, overlapped(t).FloatString(6), term(t).FloatString(6), t.Method)
+		p("   %s %s: %s × %d/%d × %s s = %s  (%s%s)", t.Hour.UTC().Format("15h"), orNone(where), weight, t.Slices, t.Of, overlapped(t).FloatString(6), term(t).FloatString(6), t.Method, inUse(t))
 	}
 	for _, t := range e.All {
 		all.Add(all, term(t))
@@ -141,6 +141,17 @@ func printExplanation(w io.Writer, e *warehouse.Explanation) {
 		owner = "nobody: no rule of owners.yaml matches"
 	}
 	p("6. Paid by %s %s; known by %s, %s s measured, %s s without samples", owner, e.Share.Owner.CostCenter, e.Share.Method, seconds(e.Share.MeasuredMicros), seconds(e.Share.GapMicros))
+}
+
+// inUse says how much memory a term's pod used on average while it was measured.
+func inUse(t allocate.Contribution) string {
+	if t.MeasuredMicros <= 0 || t.UsableBytes == 0 {
+		return ""
+	}
+	gib := func(num, den int64) string { return new(big.Rat).SetFrac64(num, den).FloatString(3) }
+	mean := new(big.Rat).SetFrac64(t.UsedByteSeconds, t.MeasuredMicros)
+	mean.Mul(mean, new(big.Rat).SetFrac64(1_000_000, 1<<30))
+	return fmt.Sprintf("; %s GiB in use on average of %s usable", mean.FloatString(3), gib(int64(t.UsableBytes), 1<<30))
 }
 
 func orNone(s string) string {

@@ -65,16 +65,16 @@ func (a *app) withSchema(ctx context.Context, fn func(*warehouse.DB) error) (err
 		cfg = nil // without a configuration: the private Postgres
 	}
 	url := a.url(cfg)
-	if url == "" {
+	if name, ok := private(url); ok {
 		server, err := a.startPrivate(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, server.Stop()) }()
-		if err := server.EnsureDatabase(ctx, privateDatabase); err != nil {
+		if err := server.EnsureDatabase(ctx, name); err != nil {
 			return err
 		}
-		url = server.URL(privateDatabase)
+		url = server.URL(name)
 	}
 	db, err := warehouse.Open(ctx, url)
 	if err != nil {

@@ -117,7 +117,7 @@ func (a *app) root() *cobra.Command {
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&a.configPath, "config", envOr("GPULEDGER_CONFIG", "gpuledger.yaml"), "configuration file (or GPULEDGER_CONFIG)")
-	f.StringVar(&a.databaseURL, "database-url", "", "Postgres to use (or DATABASE_URL); empty: warehouse.url of the configuration, else a private Postgres")
+	f.StringVar(&a.databaseURL, "database-url", "", "Postgres to use (or DATABASE_URL); empty: warehouse.url of the configuration, else a private Postgres (private:NAME: that database of it)")
 	f.StringVar(&a.logFormat, "log-format", "text", "log format: text or json")
 	f.StringVarP(&a.output, "output", "o", "table", "rows as table, json or csv")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "say more")

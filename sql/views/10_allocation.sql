@@ -21,7 +21,7 @@ SELECT
     nullif(n.pool, '') AS node_pool,
     nullif(coalesce(nullif(r.instance_type, ''), n.instance_type), '') AS instance_type,
     nullif(m.name, '') AS gpu_model,
-    a.mode AS sharing_mode,
+    nullif(a.mode, '') AS sharing_mode,
     r.provider,
     r.account,
     nullif(r.region, '') AS region,
