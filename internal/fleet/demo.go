@@ -145,7 +145,7 @@ unattributed: {mode: own_line, tolerance: 2%}         # bytes that no pod answer
 headline_cost: effective            # amortised: what a Savings Plan or reservation covers costs its rate
 idle:
   default: keep                     # free GPUs are rows of their own, paid by remainder_owner
-  slot_held: proportional           # free bytes of a GPU whose slots are all held go to the holders
+  slot_held: {policy: proportional, scope: device}   # free bytes of a GPU whose slots are all held go to its holders
 remainder_owner:
   - {team: platform, cost_center: "9000"}
 gates: {max_no_telemetry: 2%, max_estimated: 10%, max_unowned: 0%}

@@ -56,10 +56,11 @@ func (b *builder) capacityReservation() string {
 	return "arn:aws:ec2:" + b.Region + ":" + b.Account + ":capacity-reservation/cr-" + instanceID("capacity")[2:]
 }
 
-// addNodes adds the seven nodes. Those that live longer than the month were
-// registered a minute and a half after their launch; the others say when.
+// addNodes adds the seven nodes. The three that come within the month say when
+// they were registered and Ready.
 func (b *builder) addNodes() {
-	month, whole := b.Month.Span(), b.always()
+	whole := b.always() // with a day to either side, in which no pod of the demo runs
+	whole.Start, whole.End = whole.Start.AddDate(0, 0, -1), whole.End.AddDate(0, 0, 1)
 
 	// Reserved capacity from day 3; launched at 06:00, Ready four minutes later.
 	b.node(Node{
@@ -106,7 +107,7 @@ func (b *builder) addNodes() {
 	})
 	b.node(Node{
 		Name: nodeCPU, Type: "m6i.2xlarge", Zone: "us-east-1a", Pool: "system", CPUs: 8, MemoryMiB: 32 << 10,
-		Price: priceM6i, Billed: period.Span{Start: month.Start.AddDate(0, -2, 0), End: whole.End},
+		Price: priceM6i, Billed: whole,
 	})
 }
 
