@@ -22,7 +22,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want files of the scenarios; a person reads the diff")
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 func migrate(ctx context.Context, dsn string) error {
 	db, err := warehouse.Open(ctx, dsn)
