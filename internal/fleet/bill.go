@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,33 +84,73 @@ var columnNames = [numColumns]string{
 }
 
 // row is one line of the bill; "" is no value.
-type row struct {
-	start time.Time
-	cells [numColumns]string
+type row struct{ cells [numColumns]string }
+
+// biller makes the lines of a stretch of the month. It keeps what repeats: each
+// node's cells and the products of a few prices and quantities.
+type biller struct {
+	f        *Fleet
+	nodes    []row
+	charges  map[int64][]*Charge // by the hour they start in
+	products map[[2]string]string
 }
 
-// bill returns the lines of the month in order of time.
-func (f *Fleet) bill() []row {
-	var out []row
+func (f *Fleet) biller() *biller {
+	b := &biller{f: f, charges: map[int64][]*Charge{}, products: map[[2]string]string{}}
 	for i := range f.Nodes {
-		n := &f.Nodes[i]
-		for _, h := range n.Billed.Intersect(f.Month.Span()).Hours() {
-			out = append(out, f.nodeHour(n, h)...)
-		}
+		b.nodes = append(b.nodes, f.nodeRow(&f.Nodes[i]))
 	}
 	for i := range f.Charges {
-		out = append(out, f.charge(&f.Charges[i]))
+		c := &f.Charges[i]
+		h := period.Hour(c.Start).Start.Unix()
+		b.charges[h] = append(b.charges[h], c)
 	}
-	slices.SortStableFunc(out, func(a, b row) int { return a.start.Compare(b.start) })
-	for i := range out {
-		out[i].cells[colLineItemID] = suffix(fmt.Sprintf("%s/line/%d", f.Month, i), 40)
+	return b
+}
+
+// lines passes on the lines that start in the span, hour by hour: the nodes' in
+// their order, then the charges'.
+func (b *biller) lines(span period.Span, emit func(*row) error) error {
+	for _, hour := range span.Hours() {
+		var out []row
+		for i := range b.f.Nodes {
+			n := &b.f.Nodes[i]
+			if part := period.Hour(hour).Intersect(n.Billed); !part.Empty() {
+				out = append(out, b.nodeHour(n, b.nodes[i], part)...)
+			}
+		}
+		for _, c := range b.charges[hour.Unix()] {
+			out = append(out, b.f.charge(c))
+		}
+		for i := range out {
+			out[i].cells[colLineItemID] = suffix("line/"+stamp(hour)+strconv.Itoa(i), 40)
+			if err := emit(&out[i]); err != nil {
+				return err
+			}
+		}
 	}
-	return out
+	return nil
+}
+
+// times is Times, remembered.
+func (b *biller) times(x, y string) string {
+	k := [2]string{x, y}
+	p, ok := b.products[k]
+	if !ok {
+		p = Times(x, y)
+		if len(b.products) < 1<<12 {
+			b.products[k] = p
+		}
+	}
+	return p
 }
 
 // Hours are an instance's billed hours within a window, as AWS writes them: six
 // decimals.
 func Hours(window period.Span) string {
+	if window.Duration() == time.Hour {
+		return "1"
+	}
 	return round(new(big.Rat).SetFrac64(int64(window.Duration()), int64(time.Hour)), 6)
 }
 
@@ -142,62 +182,73 @@ func round(r *big.Rat, decimals int) string {
 	return s
 }
 
-// nodeHour returns the lines of one instance and hour: one, or one for each
-// commitment that covers a part of it.
-func (f *Fleet) nodeHour(n *Node, hour time.Time) []row {
-	window := period.Hour(hour)
-	part := window.Intersect(n.Billed)
-	r := f.row(window)
+// nodeRow is what all lines of an instance have.
+func (f *Fleet) nodeRow(n *Node) row {
+	family, _, _ := strings.Cut(n.Type, ".")
+	r := f.row()
 	r.set(colProduct, "AmazonEC2", colServiceCode, "AmazonEC2", colProductFamily, "Compute Instance",
 		colResource, n.InstanceID, colZone, n.Zone, colOperation, "RunInstances", colUnit, "Hrs",
-		colUsageType, "BoxUsage:"+n.Type, colInstanceType, n.Type, colFamily, f.instanceFamily(n), colOnDemandRate, n.Price,
+		colUsageType, "BoxUsage:"+n.Type, colInstanceType, n.Type, colFamily, family, colOnDemandRate, n.Price,
 		colSKU, strings.ToUpper(suffix("sku/"+n.Type, 16)),
-		colProductMap, object("instance_type", n.Type, "operating_system", "Linux", "tenancy", "Shared", "vcpu", fmt.Sprint(n.CPUs)),
+		colProductMap, object("instance_type", n.Type, "operating_system", "Linux", "tenancy", "Shared", "vcpu", strconv.FormatInt(n.CPUs, 10)),
 		colResourceTags, object("aws_eks_cluster_name", f.Cluster, "user_node_pool", n.Pool))
-	hours := Hours(part)
 	switch n.Purchase {
 	case OnDemand:
 		r.set(colLineType, "Usage", colTerm, "OnDemand", colUnblendedRate, n.Price,
 			colDescription, "$"+n.Price+" per On Demand Linux "+n.Type+" Instance Hour")
-		return []row{r.priced(hours, n.Price, n.Price)}
 	case Spot:
-		rate := n.SpotRate(hour)
-		r.set(colLineType, "Usage", colTerm, "Spot", colUnblendedRate, rate, colOperation, "RunInstances:SV001",
+		r.set(colLineType, "Usage", colTerm, "Spot", colOperation, "RunInstances:SV001",
 			colUsageType, "SpotUsage:"+n.Type, colInstanceType, "", colFamily, "", colProductMap, "",
 			colDescription, n.Type+" Linux/UNIX Spot Instance-hour in US East (Virginia) in VPC Zone #7")
-		if hour.Hour()%3 == 0 {
-			r.set(colUsageType, "SpotUsage") // the description alone names the type
-		}
-		return []row{r.priced(hours, rate, n.Price)}
 	case SavingsPlan:
 		r.set(colLineType, "SavingsPlanCoveredUsage", colTerm, "OnDemand", colUnblendedRate, n.Price,
-			colDescription, "$"+n.Price+" per On Demand Linux "+n.Type+" Instance Hour", colSPRate, n.Rate,
-			colSPEffective, Times(hours, n.Rate), colSPARN, n.Commitments[0].ARN, colSPFamily, f.instanceFamily(n))
-		return []row{r.priced(hours, n.Price, n.Price)}
+			colDescription, "$"+n.Price+" per On Demand Linux "+n.Type+" Instance Hour",
+			colSPRate, n.Rate, colSPARN, n.Commitments[0].ARN, colSPFamily, family)
+	case Reserved:
+		r.set(colLineType, "DiscountedUsage", colTerm, "Reserved", colUnblendedRate, "0",
+			colDescription, "Linux/UNIX (Amazon VPC), "+n.Type+" reserved instance applied")
 	}
-	var out []row
-	for _, c := range n.Commitments {
-		covered := part.Intersect(c.Span)
-		if covered.Empty() {
-			continue
-		}
-		hours := Hours(covered)
-		one := r
-		one.set(colLineType, "DiscountedUsage", colTerm, "Reserved", colUnblendedRate, "0", colRIARN, c.ARN,
-			colDescription, "Linux/UNIX (Amazon VPC), "+n.Type+" reserved instance applied",
-			colRIEffective, Times(hours, n.Rate))
-		out = append(out, one.priced(hours, "0", n.Price))
-	}
-	return out
+	return r
 }
 
-func (f *Fleet) instanceFamily(n *Node) string {
-	family, _, _ := strings.Cut(n.Type, ".")
-	return family
+// nodeHour returns the lines of one instance for the billed part of an hour: one,
+// or one for each reservation that covers some of it.
+func (b *biller) nodeHour(n *Node, r row, part period.Span) []row {
+	window := period.Hour(part.Start)
+	r.window(window)
+	hours := Hours(part)
+	switch n.Purchase {
+	case Spot:
+		rate := n.SpotRate(window.Start)
+		r.set(colUnblendedRate, rate)
+		if window.Start.Hour()%3 == 0 {
+			r.set(colUsageType, "SpotUsage") // the description alone names the type
+		}
+		return []row{b.priced(r, hours, rate, n.Price)}
+	case SavingsPlan:
+		r.set(colSPEffective, b.times(hours, n.Rate))
+	case Reserved:
+		var out []row
+		for _, c := range n.Commitments {
+			if covered := part.Intersect(c.Span); !covered.Empty() {
+				hours := Hours(covered)
+				r.set(colRIARN, c.ARN, colRIEffective, b.times(hours, n.Rate))
+				out = append(out, b.priced(r, hours, "0", n.Price))
+			}
+		}
+		return out
+	}
+	return []row{b.priced(r, hours, n.Price, n.Price)}
+}
+
+func (b *biller) priced(r row, hours, rate, onDemand string) row {
+	r.set(colUsageAmount, hours, colUnblendedCost, b.times(hours, rate), colOnDemandCost, b.times(hours, onDemand))
+	return r
 }
 
 func (f *Fleet) charge(c *Charge) row {
-	r := f.row(c.Span)
+	r := f.row()
+	r.window(c.Span)
 	r.set(colLineType, c.Type, colProduct, c.Product, colServiceCode, c.Product, colUsageType, c.UsageType, colOperation, c.Operation,
 		colResource, c.Resource, colDescription, c.Description, colUsageAmount, c.Quantity, colUnit, c.Unit,
 		colUnblendedCost, c.Cost, colOnDemandCost, c.List, colInstanceType, c.InstanceType, colRIARN, c.ReservationARN,
@@ -210,16 +261,19 @@ func (f *Fleet) charge(c *Charge) row {
 }
 
 // row starts a line with what every line has.
-func (f *Fleet) row(span period.Span) row {
-	r := row{start: span.Start}
+func (f *Fleet) row() row {
+	var r row
 	month := f.Month.Span()
 	r.set(colBillType, "Anniversary", colBillingEntity, "AWS", colPeriodStart, stamp(month.Start), colPeriodEnd, stamp(month.End),
 		colInvoiceID, fmt.Sprint(between("invoice/"+f.Month.String(), 2_100_000_000, 2_900_000_000)),
 		colInvoicingEntity, "Amazon Web Services, Inc.", colLegalEntity, "Amazon Web Services, Inc.",
-		colPayer, f.Payer, colAccount, f.Account, colCurrency, "USD", colPricingCurrency, "USD", colRegion, f.Region,
-		colStart, stamp(span.Start), colEnd, stamp(span.End),
-		colTimeInterval, span.Start.UTC().Format(time.RFC3339)+"/"+span.End.UTC().Format(time.RFC3339), colCostCategory, "{}")
+		colPayer, f.Payer, colAccount, f.Account, colCurrency, "USD", colPricingCurrency, "USD", colRegion, f.Region, colCostCategory, "{}")
 	return r
+}
+
+func (r *row) window(span period.Span) {
+	r.set(colStart, stamp(span.Start), colEnd, stamp(span.End),
+		colTimeInterval, span.Start.UTC().Format(time.RFC3339)+"/"+span.End.UTC().Format(time.RFC3339))
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -228,11 +282,6 @@ func (r *row) set(kv ...any) {
 	for i := 0; i+1 < len(kv); i += 2 {
 		r.cells[kv[i].(int)] = kv[i+1].(string)
 	}
-}
-
-func (r row) priced(hours, rate, onDemand string) row {
-	r.set(colUsageAmount, hours, colUnblendedCost, Times(hours, rate), colOnDemandCost, Times(hours, onDemand))
-	return r
 }
 
 // object renders a map column as CSV carries it: JSON, names in order.

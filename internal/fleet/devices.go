@@ -61,11 +61,11 @@ next:
 	return out
 }
 
-// devices returns the device series of a day.
-func (f *Fleet) devices(day period.Span, pods map[string][]*Pod) []gpu.Series {
+// devices returns the device series of some nodes on a day.
+func (f *Fleet) devices(day period.Span, nodes []Node, pods map[string][]*Pod) []gpu.Series {
 	var out []gpu.Series
-	for i := range f.Nodes {
-		n := &f.Nodes[i]
+	for i := range nodes {
+		n := &nodes[i]
 		times := f.scrapes(n, day)
 		if len(times) == 0 {
 			continue

@@ -11,24 +11,40 @@ import (
 // objectStays is how long a finished Job's pod is kept (ttlSecondsAfterFinished).
 const objectStays = time.Hour
 
-// inventory returns what kube-state-metrics shows on a day.
-func (f *Fleet) inventory(day period.Span) []gpu.Series {
+// inventory returns what kube-state-metrics shows on a day of some nodes and
+// their pods, and of the namespaces where asked.
+func (f *Fleet) inventory(day period.Span, nodes []Node, pods map[string][]*Pod, namespaces bool) []gpu.Series {
 	k := kube{every: f.InventoryInterval, day: day}
-	nodes := map[string]*Node{}
-	for i := range f.Nodes {
-		n := &f.Nodes[i]
-		nodes[n.Name] = n
-		k.node(f, n)
+	for i := range nodes {
+		k.node(f, &nodes[i])
+		for _, p := range pods[nodes[i].Name] {
+			k.pod(&nodes[i], p)
+		}
 	}
-	for i := range f.Pods {
-		k.pod(nodes[f.Pods[i].Node], &f.Pods[i])
+	if !namespaces {
+		return k.out
 	}
+	alive := grid(day.Intersect(f.life()), k.every)
 	for _, n := range f.Namespaces {
 		l := map[string]string{"namespace": n.Name, "label_kubernetes_io_metadata_name": n.Name}
 		addLabels(l, n.Labels)
-		k.add("kube_namespace_labels", l, grid(day, k.every), constant(1))
+		k.add("kube_namespace_labels", l, alive, constant(1))
 	}
 	return k.out
+}
+
+// life is from the first node's launch to the last one's end.
+func (f *Fleet) life() period.Span {
+	var s period.Span
+	for i, n := range f.Nodes {
+		if i == 0 || n.Billed.Start.Before(s.Start) {
+			s.Start = n.Billed.Start
+		}
+		if n.Billed.End.After(s.End) {
+			s.End = n.Billed.End
+		}
+	}
+	return s
 }
 
 // kube gathers series of one kube-state-metrics.

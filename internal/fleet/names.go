@@ -12,6 +12,10 @@ func number(name string) uint64 {
 	for i := range len(name) {
 		h = (h ^ uint64(name[i])) * 1099511628211
 	}
+	return mix(h)
+}
+
+func mix(h uint64) uint64 {
 	h ^= h >> 30
 	h *= 0xbf58476d1ce4e5b9
 	h ^= h >> 27
@@ -38,7 +42,7 @@ func suffix(name string, n int) string {
 	var b strings.Builder
 	for range n {
 		b.WriteByte(letters[h%uint64(len(letters))])
-		h = number(fmt.Sprint(h))
+		h = mix(h + 0x9e3779b97f4a7c15)
 	}
 	return b.String()
 }

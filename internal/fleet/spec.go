@@ -15,6 +15,7 @@ type Spec struct {
 	PodsPerNode int           // 4; at most 48 on a shared GPU and one a GPU on the rest
 	PodLife     time.Duration // 24h: a pod's place is taken by the next pod then
 	Interval    time.Duration // 1m, of device samples and inventory
+	Days        int           // of the month, from its first; 0: all of it
 	Seed        uint64
 	Parquet     bool
 }
@@ -74,6 +75,9 @@ func (b *builder) benchNode(s Spec, i int) {
 	n := benchNodes[i%len(benchNodes)]
 	n.Name = fmt.Sprintf("ip-10-%d-%d-%d.ec2.internal", 1+i/62500, i/250%250, 2+i%250)
 	n.Zone, n.Billed = "us-east-1"+string(rune('a'+i%4)), b.always()
+	if s.Days > 0 {
+		n.Billed.End = b.at(1+s.Days, 0, 0)
+	}
 	slots := n.GPUs
 	if n.Sharing != Exclusive {
 		slots = min(max(s.PodsPerNode, 1), 48)
@@ -88,11 +92,11 @@ func (b *builder) benchNode(s Spec, i int) {
 // benchPods fills one slot with one pod after another; the turns are staggered, on
 // the grid of the samples.
 func (b *builder) benchPods(s Spec, n *Node, k, slots int) {
-	month := b.Month.Span()
+	month := b.Month.Span().Intersect(n.Billed)
 	name := fmt.Sprintf("%d/%s/%d", s.Seed, n.Name, k)
 	offset := time.Duration(between("turn/"+name, 0, int64(s.PodLife/s.Interval)-1)) * s.Interval
 	for start := month.Start.Add(offset - s.PodLife); start.Before(month.End); start = start.Add(s.PodLife) {
-		life := period.Span{Start: start, End: start.Add(s.PodLife)}
+		life := period.Span{Start: start, End: start.Add(s.PodLife)}.Intersect(n.Billed)
 		id := name + start.Format("/2006-01-02T15:04")
 		share := n.GPU.UsableMiB()
 		p := Pod{Node: n.Name, Resource: "nvidia_com_gpu", Units: 1, CPUMilli: 500, MemoryMiB: 1024, Life: life, Places: gpus(k)}

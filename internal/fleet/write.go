@@ -117,21 +117,29 @@ func gzipped(fill func(io.Writer) error) func(io.Writer) error {
 	}
 }
 
-// writeBill writes the delivery as two data files, then its manifest, the order
-// in which AWS does.
+// writeBill writes the delivery as two data files, half a month each, then its
+// manifest, the order in which AWS does.
 func (f *Fleet) writeBill(w *Written, dir string) error {
-	rows := f.bill()
-	w.Lines = int64(len(rows))
 	export := filepath.Join(dir, billsFolder, exportPrefix, exportName)
 	partition := "BILLING_PERIOD=" + f.Month.String()
 	ending, write := ".csv.gz", writeCSV
 	if f.Parquet {
 		ending, write = ".snappy.parquet", writeParquet
 	}
+	month := f.Month.Span()
+	middle := month.Start.AddDate(0, 0, 15)
 	var uris []string
-	for i, part := range [][]row{rows[:len(rows)/2], rows[len(rows)/2:]} {
+	for i, part := range []period.Span{{Start: month.Start, End: middle}, {Start: middle, End: month.End}} {
 		name := fmt.Sprintf("%s-%05d%s", exportName, i+1, ending)
-		if err := w.file(filepath.Join(export, "data", partition, name), func(out io.Writer) error { return write(out, part) }); err != nil {
+		err := w.file(filepath.Join(export, "data", partition, name), func(out io.Writer) error {
+			return write(out, func(emit func(*row) error) error {
+				return f.biller().lines(part, func(r *row) error {
+					w.Lines++
+					return emit(r)
+				})
+			})
+		})
+		if err != nil {
 			return err
 		}
 		uris = append(uris, "s3://"+exportBucket+"/"+exportPrefix+"/"+exportName+"/data/"+partition+"/"+name)
@@ -164,16 +172,14 @@ func (f *Fleet) writeManifest(w io.Writer, uris []string) error {
 	return enc.Encode(m)
 }
 
-func writeCSV(out io.Writer, rows []row) error {
+func writeCSV(out io.Writer, rows func(func(*row) error) error) error {
 	return gzipped(func(w io.Writer) error {
 		cw := csv.NewWriter(w)
 		if err := cw.Write(columnNames[:]); err != nil {
 			return err
 		}
-		for i := range rows {
-			if err := cw.Write(rows[i].cells[:]); err != nil {
-				return err
-			}
+		if err := rows(func(r *row) error { return cw.Write(r.cells[:]) }); err != nil {
+			return err
 		}
 		cw.Flush()
 		return cw.Error()
@@ -194,7 +200,7 @@ func kindOf(col int) parquetio.Kind {
 	return parquetio.String
 }
 
-func writeParquet(out io.Writer, rows []row) error {
+func writeParquet(out io.Writer, rows func(func(*row) error) error) error {
 	columns := make([]parquetio.Column, numColumns)
 	for i, name := range columnNames {
 		columns[i] = parquetio.Column{Name: name, Kind: kindOf(i)}
@@ -204,15 +210,17 @@ func writeParquet(out io.Writer, rows []row) error {
 		return err
 	}
 	cells := make([]any, numColumns)
-	for i := range rows {
-		for c, text := range rows[i].cells {
+	err = rows(func(r *row) error {
+		for c, text := range r.cells {
+			var err error
 			if cells[c], err = cell(kindOf(c), text); err != nil {
 				return fmt.Errorf("%s: %w", columnNames[c], err)
 			}
 		}
-		if err := pw.Write(cells); err != nil {
-			return err
-		}
+		return pw.Write(cells)
+	})
+	if err != nil {
+		return err
 	}
 	return pw.Close()
 }
@@ -234,26 +242,30 @@ func cell(kind parquetio.Kind, text string) (any, error) {
 	return text, nil
 }
 
-// writeMetrics writes one file a day, several days at a time.
+// nodesPerFile bounds what is held in memory for one metrics file.
+const nodesPerFile = 64
+
+// writeMetrics writes one file a day, or in larger fleets one for each 64 nodes of
+// a day, several at a time.
 func (f *Fleet) writeMetrics(w *Written, dir string) error {
 	pods := f.podsByNode()
-	var days []period.Span
-	for d := f.Month.Start(); d.Before(f.Month.Span().End); d = d.AddDate(0, 0, 1) {
-		days = append(days, period.Span{Start: d, End: d.AddDate(0, 0, 1)})
-	}
-	done := make([]Written, len(days))
+	blocks := slices.Collect(slices.Chunk(f.Nodes, nodesPerFile))
+	var done []*Written
 	g := errgroup.Group{}
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, day := range days {
-		g.Go(func() error {
-			series := slices.Concat(f.inventory(day), f.devices(day, pods))
-			for _, s := range series {
-				done[i].Samples += int64(len(s.Samples))
+	for d := f.Month.Start(); d.Before(f.Month.Span().End); d = d.AddDate(0, 0, 1) {
+		day := period.Span{Start: d, End: d.AddDate(0, 0, 1)}
+		for i, nodes := range blocks {
+			name := day.Start.Format("2006-01-02")
+			if len(blocks) > 1 {
+				name += fmt.Sprintf("-%03d", i)
 			}
-			done[i].Series = int64(len(series))
-			path := filepath.Join(dir, metricsFolder, day.Start.Format("2006-01-02")+".om.gz")
-			return done[i].file(path, gzipped(func(out io.Writer) error { return openmetrics.Write(out, series) }))
-		})
+			one := &Written{}
+			done = append(done, one)
+			g.Go(func() error {
+				return f.writeSamples(one, filepath.Join(dir, metricsFolder, name+".om.gz"), day, nodes, pods, i == 0)
+			})
+		}
 	}
 	err := g.Wait()
 	for _, d := range done {
@@ -261,4 +273,16 @@ func (f *Fleet) writeMetrics(w *Written, dir string) error {
 		w.Bytes, w.Series, w.Samples = w.Bytes+d.Bytes, w.Series+d.Series, w.Samples+d.Samples
 	}
 	return err
+}
+
+// writeSamples writes one file; a day without a sample has none.
+func (f *Fleet) writeSamples(w *Written, path string, day period.Span, nodes []Node, pods map[string][]*Pod, namespaces bool) error {
+	series := slices.Concat(f.inventory(day, nodes, pods, namespaces), f.devices(day, nodes, pods))
+	for _, s := range series {
+		w.Samples += int64(len(s.Samples))
+	}
+	if w.Series = int64(len(series)); w.Samples == 0 {
+		return nil
+	}
+	return w.file(path, gzipped(func(out io.Writer) error { return openmetrics.Write(out, series) }))
 }
