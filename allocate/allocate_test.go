@@ -35,8 +35,10 @@ var nobody = policy.NoOwners()
 
 // podRow is a holder whose every column is the same.
 func podRow(uid string, us int64) gpu.Row {
-	return gpu.Row{PodUID: uid, Method: gpu.ProcessUID, Replicas: 1, MeasuredMicros: full,
-		Shares: gpu.Shares{Used: us, RequestNone: us, RequestReplica: us, MaxNone: us, MaxReplica: us}}
+	return gpu.Row{
+		PodUID: uid, Method: gpu.ProcessUID, Replicas: 1, MeasuredMicros: full,
+		Shares: gpu.Shares{Used: us, RequestNone: us, RequestReplica: us, MaxNone: us, MaxReplica: us},
+	}
 }
 
 func catRow(c gpu.Category, us int64) gpu.Row {
@@ -47,12 +49,15 @@ func catRow(c gpu.Category, us int64) gpu.Row {
 
 func wholeGPU(model string, rows ...gpu.Row) gpu.Device {
 	return gpu.Device{UUID: "GPU-1", Model: model, Partitions: []gpu.Partition{{
-		MemorySlices: 1, DeviceSlices: 1, Mode: gpu.ModeTimeSlicing, Replicas: 4, PresentMicros: full, Rows: rows}}}
+		MemorySlices: 1, DeviceSlices: 1, Mode: gpu.ModeTimeSlicing, Replicas: 4, PresentMicros: full, Rows: rows,
+	}}}
 }
 
 func window(devices ...gpu.Device) Window {
-	return Window{Span: period.Hour(hour0), Hours: []Hour{{Start: hour0, Seen: true, CoveredMicros: full,
-		NodeHour: gpu.NodeHour{Hour: hour0, ReadyMicros: full, Devices: devices}}}}
+	return Window{Span: period.Hour(hour0), Hours: []Hour{{
+		Start: hour0, Seen: true, CoveredMicros: full,
+		NodeHour: gpu.NodeHour{Hour: hour0, ReadyMicros: full, Devices: devices},
+	}}}
 }
 
 // costs splits a cost and adds it up by pod or kept category.
@@ -120,7 +125,8 @@ func migDevice(rows map[string][]gpu.Row, order []string, profiles map[string]st
 	for i, id := range order {
 		d.Partitions = append(d.Partitions, gpu.Partition{
 			Geometry: strings.Join(names, ","), GPUInstance: id, Profile: ps[i].Name, MemorySlices: ps[i].MemorySlices, ComputeSlices: ps[i].ComputeSlices,
-			DeviceSlices: gpu.ConfiguredSlices(m, ps), Mode: gpu.ModeMIG, Replicas: 1, PresentMicros: full, Rows: rows[id]})
+			DeviceSlices: gpu.ConfiguredSlices(m, ps), Mode: gpu.ModeMIG, Replicas: 1, PresentMicros: full, Rows: rows[id],
+		})
 	}
 	return d
 }
@@ -282,8 +288,10 @@ rules:
 	day := time.Date(2026, 10, 5, 0, 0, 0, 0, time.UTC)
 	w := Window{Span: period.Span{Start: day, End: day.AddDate(0, 0, 1)}, Pods: map[string]Pod{"a": {UID: "a", Namespace: "ml"}}}
 	for h := range 24 {
-		w.Hours = append(w.Hours, Hour{Start: day.Add(time.Duration(h) * time.Hour), Seen: true, CoveredMicros: full,
-			NodeHour: gpu.NodeHour{ReadyMicros: full, Devices: []gpu.Device{wholeGPU("L4", podRow("a", full))}}})
+		w.Hours = append(w.Hours, Hour{
+			Start: day.Add(time.Duration(h) * time.Hour), Seen: true, CoveredMicros: full,
+			NodeHour: gpu.NodeHour{ReadyMicros: full, Devices: []gpu.Device{wholeGPU("L4", podRow("a", full))}},
+		})
 	}
 	shares, err := Split(w, testPolicy(t, ""), &o)
 	if err != nil {

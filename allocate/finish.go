@@ -124,8 +124,10 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 		for k, r := range receivers {
 			to := shares[r].Target
 			to.Category, to.MovedBy = sh.Category, rule.Policy
-			out = append(out, Share{Target: to, Ratio: money.Ratio(ratios[k]), GPURatio: money.Ratio(gpuRatios[k]), Method: shares[r].Method,
-				ByMethod: map[gpu.Method]money.Ratio{shares[r].Method: money.Ratio(ratios[k])}})
+			out = append(out, Share{
+				Target: to, Ratio: money.Ratio(ratios[k]), GPURatio: money.Ratio(gpuRatios[k]), Method: shares[r].Method,
+				ByMethod: map[gpu.Method]money.Ratio{shares[r].Method: money.Ratio(ratios[k])},
+			})
 		}
 	}
 	return mergeTargets(out), nil

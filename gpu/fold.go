@@ -81,9 +81,7 @@ func (f *nodeFold) fold() (NodeHour, bool) {
 	f.mode, f.replicas = sharing(f.node, max(want, len(f.devices)))
 	parts := f.partitions(want)
 	f.place(parts, pods)
-	for _, dev := range f.assemble(parts) {
-		nh.Devices = append(nh.Devices, dev)
-	}
+	nh.Devices = append(nh.Devices, f.assemble(parts)...)
 	return nh, true
 }
 
@@ -234,7 +232,8 @@ func (f *nodeFold) partitions(want int) []*placedPart {
 		if len(instances) == 0 {
 			p := d.parts[partKey{}]
 			pp := &placedPart{dev: d, devIndex: i, part: p, present: f.ready, Partition: Partition{
-				MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: f.mode, Replicas: f.replicas}}
+				MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: f.mode, Replicas: f.replicas,
+			}}
 			out = append(out, pp)
 			continue
 		}
@@ -242,7 +241,8 @@ func (f *nodeFold) partitions(want int) []*placedPart {
 	}
 	for k := len(f.devices); k < want; k++ {
 		out = append(out, &placedPart{devIndex: k, present: f.ready, Partition: Partition{
-			MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: f.mode, Replicas: f.replicas}})
+			MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: f.mode, Replicas: f.replicas,
+		}})
 	}
 	for _, pp := range out {
 		pp.data = newReadings(pp.part)
@@ -295,7 +295,8 @@ func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*pla
 			pp := &placedPart{dev: d, devIndex: index, part: p, present: present, Partition: Partition{
 				Geometry: strings.Join(names, ","), GPUInstance: p.gi, Profile: p.profile,
 				MemorySlices: max(1, profiles[i].MemorySlices), DeviceSlices: max(1, slices), ComputeSlices: profiles[i].ComputeSlices,
-				Mode: ModeMIG, Replicas: f.migReplicas(p.profile)}}
+				Mode: ModeMIG, Replicas: f.migReplicas(p.profile),
+			}}
 			out = append(out, pp)
 		}
 	}

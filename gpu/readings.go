@@ -10,16 +10,14 @@ import (
 // reference/gpu-telemetry.md §1.4: the device's own figure over time, and, where
 // the exporter really reports per process, each pod's.
 type readings struct {
-	every   time.Duration
-	device  []cell            // the device's (or instance's) used bytes
-	pods    map[podRef][]cell // only where perPod
-	perPod  bool
-	copied  bool                // one figure was repeated for several pods
-	labels  map[podRef]int      // pods seen, with the most slots seen at once (0: no slot label)
-	spans   map[podRef]interval // first and last label of each pod, with its cells
-	samples map[podRef][]int64  // times of each pod's own samples
-	at      []int64             // times of the device's samples
-	points  map[podRef][]point  // raw, cut into cells once lives are known
+	every  time.Duration
+	device []cell            // the device's (or instance's) used bytes
+	pods   map[podRef][]cell // only where perPod
+	perPod bool
+	copied bool                // one figure was repeated for several pods
+	labels map[podRef]int      // pods seen, with the most slots seen at once (0: no slot label)
+	spans  map[podRef]interval // first and last label of each pod, with its cells
+	points map[podRef][]point  // raw, cut into cells once lives are known
 }
 
 func newReadings(p *part) *readings {

@@ -94,7 +94,11 @@ func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies) allocat
 // type counts its devices; the inventory's stands in where the bill is silent.
 func nodeInfo(n *node, lines []*line) allocate.Node {
 	info := allocate.Node{Cluster: n.clusterName(lines[0].span.Start), Pool: n.pool, Account: lines[0].account}
-	for _, name := range []string{lines[0].instanceType, n.instanceType} {
+	types := make([]string, 0, len(lines)+1)
+	for _, l := range lines {
+		types = append(types, l.instanceType)
+	}
+	for _, name := range append(types, n.instanceType) {
 		if t, ok := gpu.LookupInstanceType(name); ok {
 			info.ExpectedGPUs, info.ExpectedModel = t.GPUs, t.Model
 			break

@@ -69,14 +69,6 @@ func (c *copyRows) optInt8(v int64) {
 	c.int8(v)
 }
 
-func (c *copyRows) optInt4(v int32) {
-	if v == 0 {
-		c.null()
-		return
-	}
-	c.int4(v)
-}
-
 func (c *copyRows) float8(v float64) {
 	c.size(8)
 	c.buf = binary.BigEndian.AppendUint64(c.buf, math.Float64bits(v))

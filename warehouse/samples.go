@@ -405,8 +405,10 @@ func occupancyRow(c *copyRows, h *changedHour, partition int32, p gpu.Partition,
 	c.optText(string(r.Category))
 	c.int2(int16(r.Method))
 	c.int4(int32(r.Replicas))
-	for _, v := range []int64{r.Shares.Used, r.Shares.RequestNone, r.Shares.RequestReplica, r.Shares.MaxNone, r.Shares.MaxReplica,
-		r.SpreadMicros, r.UsedByteSeconds, r.HeldByteSeconds, r.MeasuredMicros, r.GapMicros, r.Samples} {
+	for _, v := range []int64{
+		r.Shares.Used, r.Shares.RequestNone, r.Shares.RequestReplica, r.Shares.MaxNone, r.Shares.MaxReplica,
+		r.SpreadMicros, r.UsedByteSeconds, r.HeldByteSeconds, r.MeasuredMicros, r.GapMicros, r.Samples,
+	} {
 		c.int8(v)
 	}
 	c.timestamp(r.First)

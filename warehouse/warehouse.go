@@ -42,8 +42,6 @@ func Open(ctx context.Context, url string) (*DB, error) {
 	cfg.MaxConns = max(4, cfg.MaxConns)
 	cfg.ConnConfig.RuntimeParams["application_name"] = "gpuledger"
 	cfg.ConnConfig.RuntimeParams["timezone"] = "UTC"
-	cfg.ConnConfig.RuntimeParams["lock_timeout"] = "5min"
-	cfg.ConnConfig.RuntimeParams["client_min_messages"] = "warning"
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
 	}

@@ -113,9 +113,12 @@ func (d *decoder) numbers(l *billing.Line) (err error) {
 		col int
 		to  *money.NullAmount
 	}{
-		{colList, &l.Costs.List}, {colContracted, &l.Costs.Contracted},
-		{colConsumed, &l.ConsumedQuantity}, {colPricing, &l.PricingQuantity},
-		{colListPrice, &l.ListUnitPrice}, {colContractedPrice, &l.ContractedUnitPrice},
+		{colList, &l.Costs.List},
+		{colContracted, &l.Costs.Contracted},
+		{colConsumed, &l.ConsumedQuantity},
+		{colPricing, &l.PricingQuantity},
+		{colListPrice, &l.ListUnitPrice},
+		{colContractedPrice, &l.ContractedUnitPrice},
 		{colXExchangeRate, &l.ExchangeRate},
 	} {
 		if *n.to, err = r.Amount(n.col); err != nil {

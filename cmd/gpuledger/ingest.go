@@ -247,7 +247,10 @@ func (a *app) loadSamples(ctx context.Context, cfg *Config, db *database, cl Clu
 	asked := ingest.Complete(span, a.now())
 	held := asked
 	if !about.Oldest.IsZero() {
-		held = held.Intersect(period.Span{Start: about.Oldest.UTC().Truncate(time.Hour), End: about.Newest.UTC().Add(time.Hour).Truncate(time.Hour)})
+		held = held.Intersect(period.Span{Start: about.Oldest.UTC().Truncate(time.Hour), End: held.End})
+	}
+	if !about.Newest.IsZero() {
+		held = held.Intersect(period.Span{Start: held.Start, End: about.Newest.UTC().Truncate(time.Hour).Add(time.Hour)})
 	}
 	covered, err := db.CoveredHours(ctx, cl.ID, asked)
 	if err != nil {

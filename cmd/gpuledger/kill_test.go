@@ -124,8 +124,13 @@ func TestBadInput(t *testing.T) {
 		{"missing manifest", func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "bill/cur/metadata")) }, nil, 3, []string{"anifest"}},
 		{"absent file", func(t *testing.T, dir string) { remove(t, filepath.Join(cur(dir), "cur-00002.csv.gz")) }, nil, 3, []string{"cur-00002.csv.gz"}},
 		{"truncated gz", func(t *testing.T, dir string) { truncate(t, filepath.Join(cur(dir), "cur-00001.csv.gz")) }, nil, 3, []string{"cur-00001.csv.gz"}},
-		{"empty folder", func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "bill")); mkdir(t, filepath.Join(dir, "bill")) }, nil, 3, []string{"bill"}},
-		{"unknown key", func(t *testing.T, dir string) { write(t, filepath.Join(dir, "gpuledger.yaml"), "clusters: []\nbils: []\n") }, nil, 64, []string{"gpuledger.yaml", "line 2", `"bils"`}},
+		{"empty folder", func(t *testing.T, dir string) {
+			remove(t, filepath.Join(dir, "bill"))
+			mkdir(t, filepath.Join(dir, "bill"))
+		}, nil, 3, []string{"bill"}},
+		{"unknown key", func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "gpuledger.yaml"), "clusters: []\nbils: []\n")
+		}, nil, 64, []string{"gpuledger.yaml", "line 2", `"bils"`}},
 		{"unset variable", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "gpuledger.yaml"), "bills: [{name: a, type: aws, location: \"${NOT_SET_ANYWHERE}\"}]\n")
 		}, nil, 64, []string{"NOT_SET_ANYWHERE"}},

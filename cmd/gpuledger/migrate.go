@@ -14,7 +14,8 @@ import (
 func (a *app) migrateCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "migrate", Short: "Create or update the database schema", Example: "  gpuledger migrate up"}
 	cmd.AddCommand(
-		&cobra.Command{Use: "up", Short: "Bring the schema and the finance views to this version", Args: cobra.NoArgs, Example: "  gpuledger migrate up --database-url postgres://gpuledger@db/gpuledger",
+		&cobra.Command{
+			Use: "up", Short: "Bring the schema and the finance views to this version", Args: cobra.NoArgs, Example: "  gpuledger migrate up --database-url postgres://gpuledger@db/gpuledger",
 			RunE: func(c *cobra.Command, _ []string) error {
 				return a.withSchema(c.Context(), func(db *warehouse.DB) error {
 					applied, err := db.Migrate(c.Context())
@@ -24,8 +25,10 @@ func (a *app) migrateCmd() *cobra.Command {
 					a.log.Info("schema is up to date", "applied", len(applied))
 					return nil
 				})
-			}},
-		&cobra.Command{Use: "down", Short: "Take the newest migration back, with the data in it", Args: cobra.NoArgs, Example: "  gpuledger migrate down",
+			},
+		},
+		&cobra.Command{
+			Use: "down", Short: "Take the newest migration back, with the data in it", Args: cobra.NoArgs, Example: "  gpuledger migrate down",
 			RunE: func(c *cobra.Command, _ []string) error {
 				return a.withSchema(c.Context(), func(db *warehouse.DB) error {
 					undone, err := db.MigrateDown(c.Context())
@@ -35,8 +38,10 @@ func (a *app) migrateCmd() *cobra.Command {
 					a.log.Info("taken back", "migration", undone)
 					return nil
 				})
-			}},
-		&cobra.Command{Use: "status", Short: "List the migrations", Args: cobra.NoArgs, Example: "  gpuledger migrate status",
+			},
+		},
+		&cobra.Command{
+			Use: "status", Short: "List the migrations", Args: cobra.NoArgs, Example: "  gpuledger migrate status",
 			RunE: func(c *cobra.Command, _ []string) error {
 				return a.withSchema(c.Context(), func(db *warehouse.DB) error {
 					all, err := db.MigrationStatus(c.Context())
@@ -53,7 +58,8 @@ func (a *app) migrateCmd() *cobra.Command {
 					}
 					return t.Write(a.stdout, a.output)
 				})
-			}},
+			},
+		},
 	)
 	return cmd
 }

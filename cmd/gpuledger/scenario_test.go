@@ -22,7 +22,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want files of the scenarios; a person reads the diff")
 
-
 func migrate(ctx context.Context, dsn string) error {
 	db, err := warehouse.Open(ctx, dsn)
 	if err != nil {

@@ -306,7 +306,8 @@ func TestWriteReadsBack(t *testing.T) {
 		t.Error(d)
 	}
 	for _, s := range []gpu.Series{
-		{Metric: ""}, {Metric: "m", Labels: map[string]string{"a": "\xff"}},
+		{Metric: ""},
+		{Metric: "m", Labels: map[string]string{"a": "\xff"}},
 		{Metric: "m", Samples: []gpu.Sample{{UnixMilli: -1}}},
 	} {
 		if err := Write(&b, []gpu.Series{s}); err == nil {

@@ -17,9 +17,12 @@ func Demo(month period.Month) Fleet {
 		Interval: 5 * time.Minute, InventoryInterval: 10 * time.Minute,
 		Policy: policyText, Owners: fmt.Sprintf(ownersText, day(month, 16), day(month, 16)),
 		Namespaces: []Namespace{
-			{"search", map[string]string{"team": "search"}}, {"ranking", map[string]string{"team": "ranking"}},
-			{"embeddings", map[string]string{"team": "search"}}, {"research-llm", map[string]string{"team": "research"}},
-			{"platform", map[string]string{"team": "platform"}}, {"sandbox", nil},
+			{"search", map[string]string{"team": "search"}},
+			{"ranking", map[string]string{"team": "ranking"}},
+			{"embeddings", map[string]string{"team": "search"}},
+			{"research-llm", map[string]string{"team": "research"}},
+			{"platform", map[string]string{"team": "platform"}},
+			{"sandbox", nil},
 		},
 	}}
 	b.addNodes()

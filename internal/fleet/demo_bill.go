@@ -94,8 +94,10 @@ func (b *builder) account() {
 	tax("USE1-BoxUsage:g6.xlarge", "RunInstances", Times(Hours(month), priceG6))
 	b.charge(
 		Charge{Type: "Tax", Product: "AmazonS3", Span: month, TaxClass: "US Sales Tax", Description: "Tax for the account", Cost: "3.11"},
-		Charge{Type: "Credit", Product: "AmazonEC2", UsageType: "BoxUsage:g6.xlarge", Operation: "RunInstances", Span: month,
-			Description: "G6 onboarding credit", Cost: "-25"},
+		Charge{
+			Type: "Credit", Product: "AmazonEC2", UsageType: "BoxUsage:g6.xlarge", Operation: "RunInstances", Span: month,
+			Description: "G6 onboarding credit", Cost: "-25",
+		},
 		Charge{Type: "Credit", Product: "AmazonS3", Span: month, Description: "AWS Promotional Credit", Cost: "-100"},
 		Charge{Type: "EdpDiscount", Product: "AmazonEC2", Span: month, Description: "Enterprise Discount Program discount", Cost: "-1512.406631"},
 		Charge{Type: "Fee", Product: "AWSSupportBusiness", Span: month, Description: "AWS Business Support, monthly", Quantity: "1", Cost: "2713.48"},

@@ -158,8 +158,13 @@ func TestDocuments(t *testing.T) {
 		namespace, team string
 		at              time.Time
 	}{
-		{"embeddings", "search", b.at(15, 23, 59)}, {"embeddings", "ranking", b.at(16, 0, 0)}, {"ranking", "ranking", b.at(1, 0, 0)},
-		{"research-llm", "research", b.at(1, 0, 0)}, {"search", "search", b.at(28, 0, 0)}, {"platform", "platform", b.at(1, 0, 0)}, {"sandbox", "", b.at(1, 0, 0)},
+		{"embeddings", "search", b.at(15, 23, 59)},
+		{"embeddings", "ranking", b.at(16, 0, 0)},
+		{"ranking", "ranking", b.at(1, 0, 0)},
+		{"research-llm", "research", b.at(1, 0, 0)},
+		{"search", "search", b.at(28, 0, 0)},
+		{"platform", "platform", b.at(1, 0, 0)},
+		{"sandbox", "", b.at(1, 0, 0)},
 	} {
 		for _, p := range b.Pods {
 			if p.Namespace != c.namespace {

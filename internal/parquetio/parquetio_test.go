@@ -82,9 +82,15 @@ func write(t testing.TB, columns []Column, rows ...[]any) []byte {
 
 func TestRoundTrip(t *testing.T) {
 	cols := []Column{
-		{Name: "z_text", Kind: String}, {Name: "cost", Kind: Double}, {Name: "n", Kind: Int64},
-		{Name: "d9", Kind: Decimal, Precision: 9, Scale: 2}, {Name: "d18", Kind: Decimal, Precision: 18, Scale: 10}, {Name: "d38", Kind: Decimal, Precision: 38, Scale: 24},
-		{Name: "ms", Kind: TimestampMillis}, {Name: "us", Kind: TimestampMicros}, {Name: "tags", Kind: StringMap},
+		{Name: "z_text", Kind: String},
+		{Name: "cost", Kind: Double},
+		{Name: "n", Kind: Int64},
+		{Name: "d9", Kind: Decimal, Precision: 9, Scale: 2},
+		{Name: "d18", Kind: Decimal, Precision: 18, Scale: 10},
+		{Name: "d38", Kind: Decimal, Precision: 38, Scale: 24},
+		{Name: "ms", Kind: TimestampMillis},
+		{Name: "us", Kind: TimestampMicros},
+		{Name: "tags", Kind: StringMap},
 	}
 	at := time.Date(2026, 10, 1, 1, 2, 3, 4_005_000, time.UTC)
 	b := write(t, cols,
@@ -219,8 +225,13 @@ func TestWriterRefuses(t *testing.T) {
 		cell any
 		says string
 	}{
-		{d, "1.234", "more than 2 decimals"}, {d, "1234", "more than 5 digits"}, {d, "x", "not a decimal"}, {d, 1.5, "float64"}, {d, "1e3", "not a decimal"},
-		{Column{Name: "s", Kind: String}, 1, "int"}, {Column{Name: "m", Kind: StringMap}, "x", "for a map"},
+		{d, "1.234", "more than 2 decimals"},
+		{d, "1234", "more than 5 digits"},
+		{d, "x", "not a decimal"},
+		{d, 1.5, "float64"},
+		{d, "1e3", "not a decimal"},
+		{Column{Name: "s", Kind: String}, 1, "int"},
+		{Column{Name: "m", Kind: StringMap}, "x", "for a map"},
 	} {
 		w, err := NewWriter(io.Discard, []Column{tc.col})
 		if err != nil {

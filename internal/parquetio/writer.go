@@ -36,7 +36,7 @@ type Column struct {
 // Writer writes rows to a Parquet file, snappy compressed, in row groups of
 // 100,000 rows.
 type Writer struct {
-	w       *parquet.Writer
+	w       *parquet.GenericWriter[any]
 	columns []Column
 	leaf    []int // first leaf of each column in the file, which orders them by name
 	leaves  int
@@ -72,7 +72,7 @@ func NewWriter(w io.Writer, columns []Column) (*Writer, error) {
 		}
 		out.leaf = append(out.leaf, leaf.ColumnIndex)
 	}
-	out.w = parquet.NewWriter(w, schema, parquet.Compression(&parquet.Snappy), parquet.MaxRowsPerRowGroup(100_000), parquet.CreatedBy("gpuledger", "", ""))
+	out.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Snappy), parquet.MaxRowsPerRowGroup(100_000), parquet.CreatedBy("gpuledger", "", ""))
 	return out, nil
 }
 
