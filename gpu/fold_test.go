@@ -360,3 +360,41 @@ func TestOrderIndependent(t *testing.T) {
 		}
 	}
 }
+
+// A StatefulSet's pod is replaced at 1,800 s under the same name: two pods, each with
+// its own bytes, though the exporter names them alike and gives no UID.
+func TestNameUsedAgain(t *testing.T) {
+	inv := testNode(4)
+	for _, p := range []struct {
+		uid      string
+		from, to int
+	}{{"old", -2000, 1800}, {"new", 1800, 9000}} {
+		for _, s := range testPod(p.uid, p.from, p.to, "nvidia_com_gpu", 1) {
+			s.Labels["pod"] = "db-0"
+			inv = append(inv, s)
+		}
+	}
+	byName := func(samples []Sample) Series {
+		return dcgm("DCGM_FI_DEV_FB_USED", samples, "pod", "db-0", "namespace", "ml", "container", "c", "vgpu", "0")
+	}
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{-900, 1800, 11 * gib}, step{1800, 4500, 21 * gib})), dcgm("DCGM_FI_DEV_FB_FREE", sampled(step{-900, 1800, 29 * gib}, step{1800, 4500, 19 * gib})),
+		byName(sampled(step{-900, 1800, 10 * gib}, step{1800, 4500, 20 * gib})),
+	}
+	got := FoldHour(inv, dev, hour0)
+	check(t, got, used, want{"old", ProcessName, fullHour / 2 / 4}, want{"new", ProcessName, fullHour / 4},
+		want{"unattributed", NoMethod, fullHour / 40}, want{"unallocated", NoMethod, fullHour - fullHour/8 - fullHour/4 - fullHour/40})
+}
+
+// With honorLabels off, the workload's labels are the exported_ ones, and the plain
+// ones are the exporter's own: an idle GPU is not the monitoring team's.
+func TestExportedLabels(t *testing.T) {
+	inv := join(testNode(1), testPod("a", 0, 1800, "nvidia_com_gpu", 1))
+	own := []string{"pod", "dcgm-exporter-x1", "namespace", "monitoring", "container", "exporter"}
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{0, 1800, 30 * gib}), append([]string{"exported_pod", "a", "exported_namespace", "ml", "exported_container", "c"}, own...)...),
+		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{-900, 0, 0}, step{1800, 4500, 0}), own...),
+		dcgm("DCGM_FI_DEV_FB_FREE", sampled(step{-900, 0, 40 * gib}, step{0, 1800, 10 * gib}, step{1800, 4500, 40 * gib}), own...),
+	}
+	check(t, FoldHour(inv, dev, hour0), maxNone, want{"a", SoleHolder, fullHour / 2}, want{"unallocated", NoMethod, fullHour / 2})
+}

@@ -132,7 +132,7 @@ func scrapeInterval(series []Series) time.Duration {
 }
 
 func (inv *Inventory) addNode(s Series, sc scrapes) {
-	name := s.Labels["node"]
+	name := workloadLabel(s.Labels, "node")
 	if name == "" {
 		return
 	}
@@ -205,7 +205,7 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 	last := lastValue(s)
 	switch s.Metric {
 	case "kube_pod_info":
-		if node := s.Labels["node"]; node != "" {
+		if node := workloadLabel(s.Labels, "node"); node != "" {
 			p.Node = node
 			p.seen = union(append(p.seen, sc.presence(s.Samples, func(float64) bool { return true })...))
 		}
@@ -229,13 +229,13 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 		}
 	case "kube_pod_container_resource_requests":
 		if p.Node == "" {
-			p.Node = s.Labels["node"]
+			p.Node = workloadLabel(s.Labels, "node")
 		}
 		switch r := s.Labels["resource"]; {
 		case r == "cpu":
-			p.request(r, s.Labels["container"], int64(last*1000+0.5))
+			p.request(r, workloadLabel(s.Labels, "container"), int64(last*1000+0.5))
 		case r == "memory", IsGPUResource(r):
-			p.request(r, s.Labels["container"], int64(last))
+			p.request(r, workloadLabel(s.Labels, "container"), int64(last))
 		}
 	}
 }

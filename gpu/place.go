@@ -58,15 +58,13 @@ func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 	var order []string
 	for _, pp := range parts {
 		for _, ref := range pp.data.refs() {
-			p := f.podFor(pp.data, ref)
-			if p.life.clip(f.hour).length() == 0 {
-				continue // a completed pod keeps its label for a while
+			for _, p := range f.podsFor(pp.data, ref) {
+				if pod[p.UID] == nil {
+					order = append(order, p.UID)
+				}
+				pod[p.UID] = p
+				named[p.UID] = append(named[p.UID], naming{pp, ref})
 			}
-			if pod[p.UID] == nil {
-				order = append(order, p.UID)
-			}
-			pod[p.UID] = p
-			named[p.UID] = append(named[p.UID], naming{pp, ref})
 		}
 	}
 	for _, uid := range order {
@@ -127,12 +125,24 @@ func (pp *placedPart) whole() bool {
 	return pp.Mode == ModeExclusive || pp.Mode == ModeMIG && pp.Replicas <= 1
 }
 
-// podFor finds the pod a series names, or makes one up from the samples where the
-// inventory has none.
-func (f *nodeFold) podFor(r *readings, ref podRef) *Pod {
+// podsFor finds the pods a series names that lived within the hour: one by UID; by
+// name perhaps several in turn, as a StatefulSet uses a name again. A completed pod
+// keeps its label for a while, which gives it nothing. Where the inventory does not
+// know the name at all, a pod is made up from the samples.
+func (f *nodeFold) podsFor(r *readings, ref podRef) []*Pod {
 	mid := r.spans[ref]
-	if p := f.inv.find(ref, fromMicros(mid.clip(f.hour).start)); p != nil {
-		return p
+	known := f.inv.byName[ref.namespace+"/"+ref.name]
+	if p := f.inv.Pods[ref.uid]; p != nil {
+		known = []*Pod{p}
+	}
+	var out []*Pod
+	for _, p := range known {
+		if p.life.clip(f.hour).clip(mid).length() > 0 {
+			out = append(out, p)
+		}
+	}
+	if len(known) > 0 || mid.clip(f.hour).length() == 0 {
+		return out
 	}
 	uid := ref.uid
 	if uid == "" {
@@ -141,11 +151,11 @@ func (f *nodeFold) podFor(r *readings, ref podRef) *Pod {
 	key := "unlisted\x00" + uid
 	if p := f.inv.unlisted[key]; p != nil {
 		p.life = interval{min(p.life.start, mid.start), max(p.life.end, mid.end)}
-		return p
+		return []*Pod{p}
 	}
 	p := &Pod{UID: uid, Namespace: ref.namespace, Name: ref.name, Node: f.name, WorkloadKind: "Pod", WorkloadName: ref.name, Requests: map[string]int64{}, life: mid}
 	f.inv.unlisted[key] = p
-	return p
+	return []*Pod{p}
 }
 
 // hold adds a holder, or replicas to the one that is there.

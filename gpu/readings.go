@@ -134,7 +134,14 @@ func (r *readings) refs() []podRef {
 }
 
 // cut gives the pod's own samples their time within its life, so that its first
-// sample reaches back to its start.
+// sample reaches back to its start. Samples outside it belong to another pod of the
+// same name, or to a label that outlived its pod.
 func (r *readings) cut(ref podRef, life interval) []cell {
-	return cells(r.points[ref], r.every, life)
+	var own []point
+	for _, p := range r.points[ref] {
+		if p.at >= life.start && p.at < life.end {
+			own = append(own, p)
+		}
+	}
+	return cells(own, r.every, life)
 }
