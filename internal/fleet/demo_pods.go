@@ -27,8 +27,8 @@ func (b *builder) addPods() {
 }
 
 // addTraining fills the p5: GPUs 0 to 3 by two long runs of research, 4 and 5 by
-// search and for half an hour by ranking, 6 for two days by a notebook of nobody;
-// 7 is never used.
+// the embeddings and for half an hour by ranking, 6 for two days by a notebook of
+// nobody, then 6 and 7 by ranking. The first day and the last two are idle.
 func (b *builder) addTraining() {
 	train := func(namespace, name, partOf, model string, life period.Span, mib int64, on ...int) {
 		b.job(namespace, name, Pod{
@@ -40,6 +40,8 @@ func (b *builder) addTraining() {
 	train("research-llm", "atlas-finetune", "research", "atlas-7b", b.span(16, 8, 0, 22, 20, 0), 66560, 0, 1, 2, 3)
 	train("ranking", "ranker-eval", "ranking", "ranker-v4", b.span(5, 10, 20, 5, 10, 50), 40960, 4, 5)
 	train("embeddings", "encoder-train", "search", "encoder-v2", b.span(8, 0, 0, 15, 12, 10), 57344, 4, 5)
+	train("embeddings", "encoder-distill", "search", "encoder-v3", b.span(16, 6, 0, 22, 6, 0), 49152, 4, 5)
+	train("ranking", "ranker-train", "ranking", "ranker-v4", b.span(12, 18, 30, 21, 18, 0), 61440, 6, 7)
 	life := b.span(9, 9, 0, 11, 18, 0)
 	b.statefulSet("sandbox", "notebook-ana", Pod{
 		Node: nodeTraining, Resource: "nvidia_com_gpu", Units: 1, CPUMilli: 8000, MemoryMiB: 64 << 10,
