@@ -52,4 +52,4 @@ bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m $(PKG)
 
 clean:
-	rm -rf bin
+	rm -rf bin *.test *.out
