@@ -62,6 +62,7 @@ type nodeFold struct {
 	ready    []interval
 	mode     Mode
 	replicas int
+	silent   int // devices made up from MIG requests, where no series shows any
 }
 
 func (f *nodeFold) fold() (NodeHour, bool) {
@@ -78,8 +79,12 @@ func (f *nodeFold) fold() (NodeHour, bool) {
 		return nh, true
 	}
 	want := f.expectedDevices(pods)
-	f.mode, f.replicas = sharing(f.node, max(want, len(f.devices)))
-	parts := f.partitions(want)
+	f.mode, f.replicas = sharing(f.node, max(want, len(f.devices))-f.partitioned())
+	var parts []*placedPart
+	if len(f.devices) == 0 {
+		parts = f.requestedInstances(pods, &want)
+	}
+	parts = append(parts, f.partitions(want)...)
 	f.place(parts, pods)
 	nh.Devices = append(nh.Devices, f.assemble(parts)...)
 	return nh, true
@@ -212,6 +217,18 @@ func sharing(n *Node, devices int) (Mode, int) {
 	return ModeUnknown, 0
 }
 
+// partitioned counts the devices cut into MIG instances: the node's capacity of
+// whole GPUs leaves them out.
+func (f *nodeFold) partitioned() int {
+	n := 0
+	for _, d := range f.devices {
+		if len(d.instances()) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // placedPart is a partition with the pods that hold it.
 type placedPart struct {
 	dev      *device // nil for a device no series shows
@@ -240,7 +257,7 @@ func (f *nodeFold) partitions(want int) []*placedPart {
 		out = append(out, f.migPartitions(d, i, instances)...)
 	}
 	for k := len(f.devices); k < want; k++ {
-		out = append(out, &placedPart{devIndex: k, present: f.ready, Partition: Partition{
+		out = append(out, &placedPart{devIndex: f.silent + k, present: f.ready, Partition: Partition{
 			MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: f.mode, Replicas: f.replicas,
 		}})
 	}

@@ -398,3 +398,57 @@ func TestExportedLabels(t *testing.T) {
 	}
 	check(t, FoldHour(inv, dev, hour0), maxNone, want{"a", SoleHolder, fullHour / 2}, want{"unallocated", NoMethod, fullHour / 2})
 }
+
+// A mixed node: two of four GPUs are partitioned, the capacity of whole GPUs is 2:
+// they are exclusive, though GPU feature discovery says replicas 0.
+func TestWholeGPUsOfAMIGNode(t *testing.T) {
+	inv := []Series{
+		ksm("kube_node_info", always(1), "node", "n1", "provider_id", "aws:///us-east-1a/i-1"),
+		ksm("kube_node_labels", always(1), "node", "n1", "label_nvidia_com_gpu_count", "4", "label_nvidia_com_gpu_replicas", "0", "label_nvidia_com_mig_strategy", "mixed"),
+		ksm("kube_node_status_capacity", always(2), "node", "n1", "resource", "nvidia_com_gpu"),
+	}
+	var dev []Series
+	for i := range 4 {
+		l := []string{"UUID", fmt.Sprintf("GPU-%d", i)}
+		if i < 2 {
+			l = append(l, "GPU_I_ID", "1", "GPU_I_PROFILE", "7g.40gb")
+		}
+		dev = append(dev, dcgm("DCGM_FI_DEV_FB_USED", always(0), l...), dcgm("DCGM_FI_DEV_FB_FREE", always(40*gib), l...))
+	}
+	ds := FoldHour(inv, dev, hour0).Nodes[0].Devices
+	for i, want := range []Mode{ModeMIG, ModeMIG, ModeExclusive, ModeExclusive} {
+		if got := ds[i].Partitions[0].Mode; got != want {
+			t.Errorf("device %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
+// The exporter of a MIG node is silent: pods hold what they requested.
+func TestSilentMIGNode(t *testing.T) {
+	inv := join([]Series{
+		ksm("kube_node_info", always(1), "node", "n1", "provider_id", "aws:///us-east-1a/i-1"),
+		ksm("kube_node_labels", always(1), "node", "n1", "label_node_kubernetes_io_instance_type", "p4d.24xlarge", "label_nvidia_com_gpu_replicas", "0", "label_nvidia_com_mig_strategy", "mixed"),
+	}, testPod("a", -2000, 9000, "nvidia_com_mig_3g_20gb", 1), testPod("b", 0, 1800, "nvidia_com_mig_1g_5gb", 1), testPod("c", 1800, 9000, "nvidia_com_mig_1g_5gb", 1))
+	ds := FoldHour(inv, nil, hour0).Nodes[0].Devices
+	if len(ds) != 8 {
+		t.Fatalf("%d devices", len(ds))
+	}
+	held := map[string]int64{}
+	slices := 0
+	for _, p := range ds[0].Partitions {
+		slices += p.MemorySlices
+		for _, r := range p.Rows {
+			if r.PodUID != "" {
+				held[r.PodUID] += r.Shares.MaxNone * int64(p.MemorySlices)
+				if r.Method != ReplicaRequest {
+					t.Errorf("%s by %s", r.PodUID, r.Method)
+				}
+			} else if r.Category != NoTelemetry {
+				t.Errorf("%s", r.Category)
+			}
+		}
+	}
+	if slices != 8 || held["uid-a"] != 4*fullHour || held["uid-b"] != fullHour/2 || held["uid-c"] != fullHour/2 {
+		t.Errorf("%d slices, held %v", slices, held)
+	}
+}

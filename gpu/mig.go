@@ -160,6 +160,11 @@ func ConfiguredComputeSlices(m Model, instances []Profile) int {
 	return completed(m, instances, m.ComputeSlices, func(g geometry) int { return g.compute })
 }
 
+// Fits reports whether the instances can exist together on one GPU of the model.
+func Fits(m Model, instances []Profile) bool {
+	return completed(m, instances, 0, func(g geometry) int { return g.memory }) > 0
+}
+
 func completed(m Model, instances []Profile, all int, slices func(geometry) int) int {
 	table, complete := placements8, complete8
 	if m.MemorySlices == 4 {

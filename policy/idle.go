@@ -115,6 +115,24 @@ func (i *Idle) validate() error {
 	return nil
 }
 
+// normalise writes out the scope that each category's own rules imply.
+func (i *Idle) normalise() {
+	set := func(scope string, rules ...*Rule) {
+		for _, r := range rules {
+			if r != nil && r.Scope == "" {
+				r.Scope = scope
+			}
+		}
+	}
+	set(ScopeDevice, i.SlotHeld)
+	set(ScopeNode, i.Unallocated, i.NotReady, i.MIG)
+	for k := range i.Pools {
+		p := &i.Pools[k]
+		set(ScopeDevice, p.SlotHeld)
+		set(ScopeNode, p.Unallocated, p.NotReady, p.MIG)
+	}
+}
+
 // For returns the treatment of a category on a node pool, with its scope set.
 func (i *Idle) For(category, pool string) Rule {
 	pick := func(unallocated, slotHeld, notReady, mig *Rule) *Rule {

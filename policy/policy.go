@@ -148,6 +148,7 @@ func Parse(name string, text []byte) (Policy, error) {
 	if err := p.validate(); err != nil {
 		return Policy{}, fmt.Errorf("%s: %w", name, err)
 	}
+	p.Idle.normalise()
 	if len(p.RemainderOwner) == 0 {
 		p.RemainderOwner = []RemainderOwner{{Team: "platform"}}
 	}

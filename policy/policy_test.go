@@ -18,6 +18,9 @@ func TestParseDefaultsAndHash(t *testing.T) {
 	if a.Hash() != b.Hash() {
 		t.Errorf("defaults written out change the hash:\n%s\n%s", a.Canonical(), b.Canonical())
 	}
+	if c, err := Parse("policy.yaml", []byte("idle: {default: keep, slot_held: proportional}")); err != nil || c.Hash() != a.Hash() {
+		t.Errorf("the short form changes the hash: %v\n%s", err, c.Canonical())
+	}
 	if r := a.Idle.For("slot_held", "x"); r.Policy != Proportional || r.Scope != ScopeDevice {
 		t.Errorf("slot_held %+v", r)
 	}
