@@ -155,7 +155,7 @@ func Parse(name string, text []byte) (Policy, error) {
 	return p, nil
 }
 
-var unknownField = regexp.MustCompile(`line (\d+): field (\S+) not found in type \S+`)
+var unknownField = regexp.MustCompile(`line (\d+): field (\S+) not found in type .*`)
 
 // DecodeStrict decodes YAML into out, refusing unknown keys with file and line.
 // An empty document leaves out as it is.

@@ -168,9 +168,11 @@ Database   %s, database %s (Postgres %s)
 Open it    gpuledger db shell --database %s
            or, while "gpuledger db start" runs: %s
 
+Explain    gpuledger --config %s explain --pod ranking/NAME --at 2026-10-05T10:00:00Z (any pod of finance.allocation)
+
 Three questions to try
   gpuledger db shell --database demo -- -c "SELECT team, ai_model, round(sum(effective_cost), 2) AS cost FROM finance.chargeback_month WHERE category = 'pod' GROUP BY 1, 2 ORDER BY 3 DESC"
   gpuledger db shell --database demo -- -c "SELECT workload_name, used_share, round(held_unused_cost, 2) AS held_not_used FROM finance.efficiency ORDER BY 3 DESC LIMIT 5"
   gpuledger db shell --database demo -- -c "SELECT method, round(effective_cost, 2) AS cost, share FROM finance.coverage ORDER BY 2 DESC"
-`, took.Seconds(), c.dir, db.server.Dir(), demoDatabase, db.server.Version(), demoDatabase, db.server.PsqlLine(demoDatabase))
+`, took.Seconds(), c.dir, db.server.Dir(), demoDatabase, db.server.Version(), demoDatabase, db.server.PsqlLine(demoDatabase), a.configPath)
 }

@@ -130,6 +130,7 @@ func (b *builder) pod(namespace string, p Pod) {
 // config is gpuledger.yaml.
 func (f *Fleet) config() string {
 	return strings.NewReplacer("CLUSTER", f.Cluster, "EXPORT", billsFolder+"/"+exportPrefix+"/"+exportName, "METRICS", metricsFolder).Replace(`# A synthetic fleet of one cluster. Paths are relative to this file.
+warehouse: {url: "private:CLUSTER"}   # a database of the private Postgres; DATABASE_URL goes before it
 clusters:
   - name: CLUSTER
     metrics: {type: openmetrics, path: "./METRICS/*.om.gz"}

@@ -127,7 +127,8 @@ func TestDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cfg struct {
-		Clusters []struct {
+		Warehouse struct{ URL string }
+		Clusters  []struct {
 			Name    string
 			Metrics struct{ Type, Path string }
 		}
@@ -138,7 +139,7 @@ func TestDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(cfg.Clusters) != 1 || cfg.Clusters[0].Name != "demo" || cfg.Clusters[0].Metrics.Path != "./metrics/*.om.gz" ||
-		len(cfg.Bills) != 1 || cfg.Bills[0].Location != "./bills/finops/gpu-costs" || cfg.Policy != "policy.yaml" || cfg.Owners != "owners.yaml" {
+		len(cfg.Bills) != 1 || cfg.Warehouse.URL != "private:demo" || cfg.Bills[0].Location != "./bills/finops/gpu-costs" || cfg.Policy != "policy.yaml" || cfg.Owners != "owners.yaml" {
 		t.Errorf("configuration %+v", cfg)
 	}
 	got, err := policy.Parse("policy.yaml", []byte(b.Policy))
