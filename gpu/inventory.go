@@ -5,8 +5,6 @@ import (
 	"sort"
 	"strings"
 	"time"
-
-	"gpuledger/billing/period"
 )
 
 // The kube-state-metrics families the inventory is built from (DESIGN §5).
@@ -43,28 +41,6 @@ type Node struct {
 	ready        []interval // intervals with the condition Ready
 	hasReady     bool
 	created      int64
-}
-
-// Pod is a pod that ran on a node within a window.
-type Pod struct {
-	UID, Namespace, Name string
-	Node                 string
-	WorkloadKind         string // Deployment, StatefulSet, Job, …; "Pod" where nothing owns it
-	WorkloadName         string
-	Labels               map[string]string
-	Annotations          map[string]string
-	Requests             map[string]int64 // summed over containers: nvidia_com_gpu in devices, cpu in milli-cores, memory in bytes
-	requestBy            map[string]int64
-	life                 interval
-	seen                 []interval
-	running              []interval
-	hasPhase             bool
-	started, completed   int64 // Unix µs, 0 where unknown
-}
-
-// Lifetime returns when the pod held what it requested, as far as the window shows.
-func (p *Pod) Lifetime() period.Span {
-	return period.Span{Start: fromMicros(p.life.start), End: fromMicros(p.life.end)}
 }
 
 // NewInventory builds an inventory from kube-state-metrics series.
@@ -189,122 +165,6 @@ func (n *Node) finish() {
 	}
 }
 
-func (inv *Inventory) addPod(s Series, sc scrapes) {
-	uid := s.Labels["uid"]
-	if uid == "" {
-		return
-	}
-	p := inv.Pods[uid]
-	if p == nil {
-		p = &Pod{UID: uid, WorkloadKind: "Pod", Requests: map[string]int64{}, requestBy: map[string]int64{}}
-		inv.Pods[uid] = p
-	}
-	if p.Namespace == "" {
-		p.Namespace, p.Name = workloadLabel(s.Labels, "namespace"), workloadLabel(s.Labels, "pod")
-	}
-	last := lastValue(s)
-	switch s.Metric {
-	case "kube_pod_info":
-		if node := workloadLabel(s.Labels, "node"); node != "" {
-			p.Node = node
-			p.seen = union(append(p.seen, sc.presence(s.Samples, func(float64) bool { return true })...))
-		}
-	case "kube_pod_labels":
-		p.Labels = prefixed(s.Labels, "label_")
-	case "kube_pod_annotations":
-		p.Annotations = prefixed(s.Labels, "annotation_")
-	case "kube_pod_owner":
-		if kind := s.Labels["owner_kind"]; kind != "" && kind != "<none>" {
-			p.WorkloadKind, p.WorkloadName = workloadOf(kind, s.Labels["owner_name"])
-		}
-	case "kube_pod_start_time":
-		p.started = int64(last * 1e6)
-	case "kube_pod_completion_time":
-		p.completed = int64(last * 1e6)
-	case "kube_pod_status_phase":
-		p.hasPhase = true
-		if ph := s.Labels["phase"]; ph == "Running" || ph == "Pending" {
-			// A Pending pod with a node holds its devices: it is pulling its image.
-			p.running = union(append(p.running, sc.presence(s.Samples, func(v float64) bool { return v == 1 })...))
-		}
-	case "kube_pod_container_resource_requests":
-		if p.Node == "" {
-			p.Node = workloadLabel(s.Labels, "node")
-		}
-		switch r := s.Labels["resource"]; {
-		case r == "cpu":
-			p.request(r, workloadLabel(s.Labels, "container"), int64(last*1000+0.5))
-		case r == "memory", IsGPUResource(r):
-			p.request(r, workloadLabel(s.Labels, "container"), int64(last))
-		}
-	}
-}
-
-// request adds one container's request, once however many exporters report it.
-func (p *Pod) request(resource, container string, n int64) {
-	key := resource + "\x00" + container
-	if n > p.requestBy[key] {
-		p.Requests[resource] += n - p.requestBy[key]
-		p.requestBy[key] = n
-	}
-}
-
-// finish settles the pod's life: from its start time (or the first sight of it)
-// to its completion time (or the last sight of it running). A pod whose object
-// outlives it (Succeeded, Failed) holds nothing any more.
-func (p *Pod) finish(covered []interval) {
-	if p.WorkloadName == "" {
-		p.WorkloadName = p.Name
-	}
-	alive := p.seen
-	if p.hasPhase {
-		alive = p.running
-	}
-	if len(alive) > 0 {
-		p.life = interval{alive[0].start, alive[len(alive)-1].end}
-		// Seen up to the edge of what the inventory covers: the edge is the
-		// inventory's, not the pod's.
-		if n := len(covered); n > 0 && p.life.end >= covered[n-1].end {
-			p.life.end = 1 << 62
-		}
-	} else if len(p.seen) > 0 && !p.hasPhase {
-		p.life = interval{p.seen[0].start, p.seen[len(p.seen)-1].end}
-	}
-	if p.started > 0 && p.life.start < p.life.end {
-		p.life.start = p.started
-	}
-	if p.completed > 0 {
-		if p.life.end == 0 && p.started > 0 {
-			p.life.start = p.started
-		}
-		p.life.end = p.completed
-	}
-}
-
-// PodByName finds the pod of a namespace and name that was alive at t, or failing
-// that the one whose life is nearest, since exporters lag.
-func (inv *Inventory) PodByName(namespace, name string, t time.Time) *Pod {
-	us := micros(t)
-	var best *Pod
-	bestGap := int64(1 << 62)
-	for _, p := range inv.byName[namespace+"/"+name] {
-		gap := max(p.life.start-us, us-p.life.end, 0)
-		if gap < bestGap {
-			best, bestGap = p, gap
-		}
-	}
-	return best
-}
-
-func (inv *Inventory) sortedPods() []*Pod {
-	out := make([]*Pod, 0, len(inv.Pods))
-	for _, p := range inv.Pods {
-		out = append(out, p)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].UID < out[j].UID })
-	return out
-}
-
 // InstanceIDOf returns the segment of a Kubernetes providerID that names the
 // machine: i-0abc of aws:///us-east-1a/i-0abc, project/zone/name of a GCE id
 // (names repeat between zones), and vmss/number, lower case, of an Azure scale set.
@@ -330,20 +190,6 @@ func InstanceIDOf(providerID string) string {
 // stands for GPUs: nvidia_com_gpu, nvidia_com_gpu_shared, nvidia_com_mig_1g_5gb.
 func IsGPUResource(r string) bool {
 	return r == "nvidia_com_gpu" || r == "nvidia_com_gpu_shared" || strings.HasPrefix(r, "nvidia_com_mig_")
-}
-
-// workloadOf names the workload behind an owner: a ReplicaSet's Deployment and a
-// Job's CronJob by the naming rule of their controllers (a hash or a number
-// after the last dash).
-func workloadOf(kind, name string) (string, string) {
-	i := strings.LastIndexByte(name, '-')
-	switch {
-	case kind == "ReplicaSet" && i > 0:
-		return "Deployment", name[:i]
-	case kind == "Job" && i > 0 && len(name)-i-1 >= 8 && strings.Trim(name[i+1:], "0123456789") == "":
-		return "CronJob", name[:i]
-	}
-	return kind, name
 }
 
 // workloadLabel reads a label that Prometheus may have renamed: with honorLabels
@@ -427,15 +273,4 @@ func resourceName(profile string) string {
 		}
 		return '_'
 	}, profile)
-}
-
-// AllPods returns the pods of the inventory and those that only device series
-// name, by UID.
-func (inv *Inventory) AllPods() []*Pod {
-	out := inv.sortedPods()
-	for _, p := range inv.unlisted {
-		out = append(out, p)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].UID < out[j].UID })
-	return out
 }

@@ -57,7 +57,8 @@ func (f *nodeFold) silentDevice(index int, m Model, instances []Profile) []*plac
 	add := func(p Profile, gi string, mode Mode) {
 		pp := &placedPart{devIndex: index, present: f.ready, data: newReadings(nil), Partition: Partition{
 			Geometry: "requested", GPUInstance: gi, Profile: p.Name, MemorySlices: p.MemorySlices, DeviceSlices: m.MemorySlices,
-			ComputeSlices: p.ComputeSlices, Mode: mode, Replicas: 1, PresentMicros: total(f.ready)}}
+			ComputeSlices: p.ComputeSlices, Mode: mode, Replicas: 1, PresentMicros: total(f.ready),
+		}}
 		pp.UsableBytes = m.TotalBytes * uint64(p.MemorySlices) / uint64(m.MemorySlices)
 		out = append(out, pp)
 	}

@@ -1,0 +1,159 @@
+package gpu
+
+import (
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// instances returns the device's MIG instances in the order of their ids.
+func (d *device) instances() []*part {
+	var out []*part
+	for k, p := range d.parts {
+		if k.gi != "" {
+			out = append(out, p)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool {
+		a, errA := strconv.Atoi(out[i].gi)
+		b, errB := strconv.Atoi(out[j].gi)
+		if errA == nil && errB == nil && a != b {
+			return a < b
+		}
+		return out[i].gi+"\x00"+out[i].profile < out[j].gi+"\x00"+out[j].profile
+	})
+	return out
+}
+
+// migPartitions cuts the hour into epochs of constant geometry and returns one
+// partition for each instance of each epoch.
+func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*placedPart {
+	model, _ := LookupModel(d.rawModel)
+	var out []*placedPart
+	for _, e := range epochs(instances, f.hour) {
+		present := intersect(f.ready, []interval{e.interval})
+		if total(present) == 0 {
+			continue
+		}
+		var profiles []Profile
+		for _, p := range e.instances {
+			profiles = append(profiles, p.resolved(model))
+		}
+		slices := ConfiguredSlices(model, profiles)
+		names := make([]string, len(profiles))
+		for i, p := range profiles {
+			names[i] = p.Name
+		}
+		sort.Strings(names)
+		for i, p := range e.instances {
+			pp := &placedPart{dev: d, devIndex: index, part: p, present: present, Partition: Partition{
+				Geometry: strings.Join(names, ","), GPUInstance: p.gi, Profile: p.profile,
+				MemorySlices: max(1, profiles[i].MemorySlices), DeviceSlices: max(1, slices), ComputeSlices: profiles[i].ComputeSlices,
+				Mode: ModeMIG, Replicas: f.migReplicas(p.profile),
+			}}
+			out = append(out, pp)
+		}
+	}
+	return out
+}
+
+// resolved finds the instance's slices by its profile, or by its size where the
+// label is not a profile.
+func (p *part) resolved(m Model) Profile {
+	if prof, ok := ParseProfile(p.profile); ok {
+		if prof, ok = prof.Resolve(m); ok {
+			return prof
+		}
+	}
+	slices := 1
+	if m.TotalBytes > 0 && m.MemorySlices > 0 {
+		slices = max(1, int((p.usable*uint64(m.MemorySlices)+m.TotalBytes/2)/m.TotalBytes))
+	}
+	return Profile{Name: p.profile, ComputeSlices: min(slices, max(1, m.ComputeSlices)), MemorySlices: slices}
+}
+
+// migReplicas is how many pods may share one instance of the profile.
+func (f *nodeFold) migReplicas(profile string) int {
+	if f.node == nil {
+		return 1
+	}
+	label := "nvidia_com_mig_" + resourceName(profile) + "_replicas"
+	if r, err := strconv.Atoi(f.node.Labels[label]); err == nil && r > 1 {
+		return r
+	}
+	return 1
+}
+
+type epoch struct {
+	interval
+	instances []*part
+}
+
+// epochs finds the stretches of the hour in which the same instances exist. Time
+// without any sample belongs to the epoch before it, or at the start to the first.
+func epochs(instances []*part, hour interval) []epoch {
+	cover := make([][]interval, len(instances))
+	edges := []int64{hour.start, hour.end}
+	for i, p := range instances {
+		cover[i] = intersect(p.coverage(), []interval{hour})
+		for _, c := range cover[i] {
+			edges = append(edges, c.start, c.end)
+		}
+	}
+	edges = sortedUnique(edges)
+	var out []epoch
+	for i := 0; i+1 < len(edges); i++ {
+		var now []*part
+		for k, c := range cover {
+			if contains(c, edges[i]) {
+				now = append(now, instances[k])
+			}
+		}
+		piece := interval{edges[i], edges[i+1]}
+		n := len(out)
+		switch {
+		case n > 0 && (len(now) == 0 || sameParts(out[n-1].instances, now)):
+			out[n-1].end = piece.end
+		case n > 0 && len(out[n-1].instances) == 0:
+			out[n-1].end, out[n-1].instances = piece.end, now
+		default:
+			out = append(out, epoch{piece, now})
+		}
+	}
+	if len(out) == 1 && len(out[0].instances) == 0 {
+		out[0].instances = instances // seen only in the neighbourhood of the hour
+	}
+	return out
+}
+
+func sameParts(a, b []*part) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func contains(in []interval, t int64) bool {
+	for _, i := range in {
+		if i.start <= t && t < i.end {
+			return true
+		}
+	}
+	return false
+}
+
+func sortedUnique(in []int64) []int64 {
+	sort.Slice(in, func(i, j int) bool { return in[i] < in[j] })
+	out := in[:0]
+	for i, v := range in {
+		if i == 0 || v != in[i-1] {
+			out = append(out, v)
+		}
+	}
+	return out
+}

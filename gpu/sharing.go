@@ -1,0 +1,80 @@
+package gpu
+
+import (
+	"strconv"
+)
+
+// expectedDevices counts the node's GPUs from its instance type, its GPU count
+// label, or its capacity over its replicas; 0 where nothing says.
+func (f *nodeFold) expectedDevices(pods []*Pod) int {
+	if f.node != nil {
+		if t, ok := LookupInstanceType(f.node.InstanceType); ok {
+			return t.GPUs
+		}
+		if n, err := strconv.Atoi(f.node.Labels["nvidia_com_gpu_count"]); err == nil && n > 0 && f.node.Labels["nvidia_com_mig_strategy"] != "single" {
+			return n
+		}
+		if c := f.node.wholeGPUCapacity(); c > 0 && len(f.devices) == 0 {
+			return int(c) / max(1, labelReplicas(f.node))
+		}
+	}
+	if len(f.devices) > 0 {
+		return len(f.devices)
+	}
+	var most int64
+	for _, p := range pods {
+		most = max(most, p.Requests["nvidia_com_gpu"])
+	}
+	return int(most)
+}
+
+func (n *Node) wholeGPUCapacity() int64 {
+	return n.GPUCapacity["nvidia_com_gpu"] + n.GPUCapacity["nvidia_com_gpu_shared"]
+}
+
+func labelReplicas(n *Node) int {
+	for _, l := range []string{"nvidia_com_gpu_replicas", "cloud_google_com_gke_max_shared_clients_per_gpu"} {
+		if r, err := strconv.Atoi(n.Labels[l]); err == nil && r > 0 {
+			return r
+		}
+	}
+	return 0
+}
+
+// sharing tells the mode and the client slots of a node's whole GPUs, in the
+// order of reference/gpu-telemetry.md §4: labels, then capacity over the count of
+// physical GPUs; the shape of the data is the partition's own business.
+func sharing(n *Node, devices int) (Mode, int) {
+	if n == nil {
+		return ModeUnknown, 0
+	}
+	replicas := labelReplicas(n)
+	if capacity := n.wholeGPUCapacity(); replicas <= 1 && devices > 0 && capacity > int64(devices) {
+		replicas = int(capacity) / devices // the label stays 1 where GFD lacks the plugin's configuration
+	}
+	switch first(n.Labels, "nvidia_com_gpu_sharing_strategy", "cloud_google_com_gke_gpu_sharing_strategy") {
+	case "mps":
+		return ModeMPS, replicas
+	case "time-slicing", "time-sharing":
+		return ModeTimeSlicing, replicas
+	}
+	switch capacity := n.wholeGPUCapacity(); {
+	case replicas > 1:
+		return ModeTimeSlicing, replicas
+	case replicas == 1 || devices > 0 && capacity == int64(devices):
+		return ModeExclusive, 1
+	}
+	return ModeUnknown, 0
+}
+
+// partitioned counts the devices cut into MIG instances: the node's capacity of
+// whole GPUs leaves them out.
+func (f *nodeFold) partitioned() int {
+	n := 0
+	for _, d := range f.devices {
+		if len(d.instances()) > 0 {
+			n++
+		}
+	}
+	return n
+}
