@@ -66,6 +66,9 @@ type nodeFold struct {
 func (f *nodeFold) fold() (NodeHour, bool) {
 	uncovered := f.settleReady()
 	nh := NodeHour{Node: f.name, ReadyMicros: total(f.ready), UncoveredMicros: uncovered}
+	if f.node != nil {
+		nh.CPUMilli, nh.MemoryBytes = f.node.CPUMilli, f.node.MemoryBytes
+	}
 	if uncovered == f.hour.length() {
 		return nh, false // nothing known: as if it had not been read
 	}

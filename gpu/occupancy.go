@@ -141,6 +141,8 @@ type NodeHour struct {
 	Hour            time.Time
 	ReadyMicros     int64 // the node was Ready; every device is present for as long
 	UncoveredMicros int64 // nothing says whether it was
+	CPUMilli        int64 // the node's capacity, 0 where unknown
+	MemoryBytes     int64
 	Devices         []Device
 	Pods            []PodUse
 }
