@@ -138,6 +138,10 @@ func TestO07MIGMixed(t *testing.T) {
 	}, []string{"A", "B", "C", "D"}, map[string]string{"A": "3g.20gb", "B": "2g.10gb", "C": "1g.5gb", "D": "1g.5gb"})
 	wantCosts(t, costs(t, window(d), testPolicy(t, ""), "7"), map[string]string{"a": "3.5", "b": "0.875", "c": "0.875", "unallocated": "1.75"})
 	wantCosts(t, costs(t, window(d), testPolicy(t, "partition: {weight: compute}"), "7"), map[string]string{"a": "3", "b": "1", "c": "1", "unallocated": "2"})
+	for _, n := range []string{"configured", "physical"} { // 60 of 56 under dominant: both give the same
+		p := testPolicy(t, "partition: {weight: dominant, normaliser: "+n+"}")
+		wantCosts(t, costs(t, window(d), p, "7"), map[string]string{"a": "3.266667", "b": "0.933333", "c": "0.933333", "unallocated": "1.866667"})
+	}
 }
 
 func TestO08SevenInstances(t *testing.T) {

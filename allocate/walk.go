@@ -84,17 +84,41 @@ func (s *split) slicesOf(d gpu.Device, p *gpu.Partition) (slices, of uint64) {
 	if p.Geometry == "" || !known || m.MemorySlices == 0 {
 		return slices, of
 	}
+	profiles, named := gpu.GeometryProfiles(m, p.Geometry)
 	all := uint64(m.MemorySlices)
-	if s.p.Partition.Weight == "compute" {
+	switch s.p.Partition.Weight {
+	case "compute":
 		slices, all, of = uint64(max(1, p.ComputeSlices)), uint64(m.ComputeSlices), uint64(m.ComputeSlices)
-		if profiles, ok := gpu.GeometryProfiles(m, p.Geometry); ok {
+		if named {
 			of = uint64(gpu.ConfiguredComputeSlices(m, profiles))
+		}
+	case "dominant":
+		slices, all = uint64(m.DominantSlices(p.MemorySlices, p.ComputeSlices)), uint64(m.MemorySlices*m.ComputeSlices)
+		of = all
+		if named {
+			of = uint64(gpu.ConfiguredDominantSlices(m, profiles))
 		}
 	}
 	if s.p.Partition.Normaliser == "physical" {
-		of = all
+		of = max(all, s.configured(d, p)) // a sum of dominant shares can exceed the GPU
 	}
 	return slices, of
+}
+
+// configured is Σ slices of the device's instances of one geometry where that can be
+// more than the GPU has, else 0.
+func (s *split) configured(d gpu.Device, p *gpu.Partition) uint64 {
+	m, _ := gpu.LookupModel(d.Model)
+	if s.p.Partition.Weight != "dominant" {
+		return 0
+	}
+	sum := 0
+	for _, q := range d.Partitions {
+		if q.Geometry == p.Geometry {
+			sum += m.DominantSlices(q.MemorySlices, q.ComputeSlices)
+		}
+	}
+	return uint64(sum)
 }
 
 // overlapSeconds is how much of the hour the window takes. Bills are cut at whole

@@ -162,8 +162,10 @@ type placedPart struct {
 	part     *part // nil without series
 	Partition
 	present []interval
-	data    *readings
-	holders []*holder
+	// unpartitioned is when a MIG-enabled GPU was seen without any instance.
+	unpartitioned []interval
+	data          *readings
+	holders       []*holder
 }
 
 // partitions lists the node's partitions: each device's GPU or MIG instances by
@@ -177,6 +179,9 @@ func (f *nodeFold) partitions(want int) []*placedPart {
 			pp := &placedPart{dev: d, devIndex: i, part: p, present: f.ready, Partition: Partition{
 				MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: f.mode, Replicas: f.replicas,
 			}}
+			if p == nil && f.migEnabled() {
+				pp.unpartitioned = d.seen()
+			}
 			out = append(out, pp)
 			continue
 		}

@@ -77,6 +77,9 @@ func (f *nodeFold) migReplicas(profile string) int {
 	if f.node == nil {
 		return 1
 	}
+	if r := labelReplicas(f.node); r > 1 && f.node.Labels["nvidia_com_mig_strategy"] == "single" {
+		return r
+	}
 	label := "nvidia_com_mig_" + resourceName(profile) + "_replicas"
 	if r, err := strconv.Atoi(f.node.Labels[label]); err == nil && r > 1 {
 		return r
@@ -156,4 +159,28 @@ func sortedUnique(in []int64) []int64 {
 		}
 	}
 	return out
+}
+
+// migEnabled reports whether the node's GPUs are under MIG by its labels.
+func (f *nodeFold) migEnabled() bool {
+	if f.node == nil {
+		return false
+	}
+	s := f.node.Labels["nvidia_com_mig_strategy"]
+	return (s == "mixed" || s == "single") && f.node.Labels["nvidia_com_mig_capable"] != "false"
+}
+
+// seen is when the exporter showed the device at all. A MIG-enabled GPU without an
+// instance has no memory series, and nobody can be on it.
+func (d *device) seen() []interval {
+	pts := append([]point(nil), d.alive...)
+	sort.Slice(pts, func(i, j int) bool { return pts[i].at < pts[j].at })
+	var times []int64
+	var unique []point
+	for i, p := range pts {
+		if i == 0 || p.at != pts[i-1].at {
+			unique, times = append(unique, p), append(times, p.at)
+		}
+	}
+	return coverage(cells(unique, intervalOf(times), everlasting))
 }

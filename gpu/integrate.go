@@ -76,6 +76,9 @@ func (in *integration) edges() []int64 {
 	for _, p := range in.pp.present {
 		add(p)
 	}
+	for _, p := range in.pp.unpartitioned {
+		add(p)
+	}
 	for _, c := range in.pp.data.device {
 		add(c.interval)
 	}
@@ -286,6 +289,8 @@ func (in *integration) account(seg interval, claims []claim, slots int, unattrib
 	}
 	free := Unallocated
 	switch {
+	case len(claims) == 0 && !hasDevice && contains(pp.unpartitioned, seg.start):
+		free = MIGUnpartitioned
 	case len(claims) == 0 && !hasDevice:
 		free = NoTelemetry
 	case pp.Replicas > 1 && slots >= pp.Replicas:

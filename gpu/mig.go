@@ -92,6 +92,7 @@ type shape [6]int
 type geometry struct {
 	counts          shape
 	memory, compute int // Σ slices
+	dominant        int // Σ DominantSlices
 }
 
 // geometries returns every complete (not extendable) set of instances, as counts.
@@ -121,7 +122,13 @@ func geometries(table []placement, memory, compute int) []geometry {
 			}
 		}
 		if complete {
-			seen[counts] = geometry{counts: counts, memory: memUsed, compute: compute - computeLeft}
+			g := geometry{counts: counts, memory: memUsed, compute: compute - computeLeft}
+			for k, n := range counts {
+				if n > 0 {
+					g.dominant += n * max(table[k].memory*compute, table[k].compute*memory)
+				}
+			}
+			seen[counts] = g
 		}
 	}
 	walk(0, compute, shape{}, 0, 0, 0)
@@ -158,6 +165,17 @@ func ConfiguredSlices(m Model, instances []Profile) int {
 // ConfiguredComputeSlices is ConfiguredSlices counted in compute slices.
 func ConfiguredComputeSlices(m Model, instances []Profile) int {
 	return completed(m, instances, m.ComputeSlices, func(g geometry) int { return g.compute })
+}
+
+// DominantSlices is an instance's larger share of the two resources, in units of
+// 1/(memory slices × compute slices) of the GPU: max(m/8, c/7) is max(7m, 8c)/56.
+func (m Model) DominantSlices(memory, compute int) int {
+	return max(memory*m.ComputeSlices, compute*m.MemorySlices)
+}
+
+// ConfiguredDominantSlices is ConfiguredSlices counted in DominantSlices.
+func ConfiguredDominantSlices(m Model, instances []Profile) int {
+	return completed(m, instances, m.MemorySlices*m.ComputeSlices, func(g geometry) int { return g.dominant })
 }
 
 // Fits reports whether the instances can exist together on one GPU of the model.

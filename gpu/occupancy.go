@@ -45,6 +45,8 @@ const (
 	SlotHeld     Category = "slot_held"
 	Unattributed Category = "unattributed"
 	NoTelemetry  Category = "no_telemetry"
+	// MIGUnpartitioned is also the category of a MIG-enabled GPU with no instance.
+	MIGUnpartitioned Category = "mig_unpartitioned"
 )
 
 // Flags mark what a reader of a row should know.

@@ -15,7 +15,7 @@ import (
 var DeviceMetrics = []string{
 	"DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED", "DCGM_FI_DEV_FB_TOTAL",
 	"DCGM_FI_DEV_FB_USED_BYTES", "DCGM_FI_DEV_FB_FREE_BYTES", "DCGM_FI_DEV_FB_RESERVED_BYTES", "DCGM_FI_DEV_FB_CAPACITY_BYTES",
-	"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+	"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_POWER_USAGE",
 }
 
 type family int
@@ -28,6 +28,7 @@ const (
 	famTotal
 	famUtil
 	famEngine
+	famPower // only that it is there: a GPU without memory series may still be seen
 )
 
 // familyOf tells a metric's meaning and its unit in bytes (1 or 1 MiB).
@@ -50,6 +51,8 @@ func familyOf(metric string) (family, float64) {
 		return famUtil, 0.01
 	case "GR_ENGINE_ACTIVE":
 		return famEngine, 1
+	case "POWER_USAGE":
+		return famPower, 1
 	}
 	return famNone, 0
 }
@@ -64,6 +67,7 @@ type device struct {
 	node           string
 	parts          map[partKey]*part
 	util, engine   mean
+	alive          []point // samples of any instance that prove the GPU is there
 	dropped        map[string]int64
 }
 
@@ -166,6 +170,9 @@ func (d *device) add(s Series, fam family, unit float64, hour interval) {
 			continue
 		case famEngine:
 			d.engine.add(v, inHour)
+			continue
+		case famPower:
+			d.alive = append(d.alive, point{at: at})
 			continue
 		case famReserved:
 			p.reserve = max(p.reserve, uint64(v))

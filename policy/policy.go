@@ -44,7 +44,7 @@ type Reservation struct {
 
 // Partition says how a MIG instance weighs within its GPU.
 type Partition struct {
-	Weight     string `yaml:"weight" json:"weight"`         // memory (default) | compute slices
+	Weight     string `yaml:"weight" json:"weight"`         // memory (default) | compute slices | dominant: the larger share of the two
 	Normaliser string `yaml:"normaliser" json:"normaliser"` // configured (default): the geometry's own slices | physical: all of the GPU's
 }
 
@@ -190,7 +190,7 @@ func (p *Policy) validate() error {
 	for _, c := range []choice{
 		{"basis", p.Basis, []string{"max", "used", "request"}, nil},
 		{"reservation.time_slicing", p.Reservation.TimeSlicing, []string{"none", "replica"}, nil},
-		{"partition.weight", p.Partition.Weight, []string{"memory", "compute"}, []string{"dominant"}},
+		{"partition.weight", p.Partition.Weight, []string{"memory", "compute", "dominant"}, nil},
 		{"partition.normaliser", p.Partition.Normaliser, []string{"configured", "physical"}, nil},
 		{"unattributed.mode", p.Unattributed.Mode, []string{"own_line", "spread"}, nil},
 		{"unattributed.tolerance", p.Unattributed.Tolerance, []string{"2%"}, nil},
