@@ -130,8 +130,8 @@ func complement(in []interval, within interval) []interval {
 // pods returns the pods on the node that lived within the hour, by UID.
 func (f *nodeFold) pods() []*Pod {
 	var out []*Pod
-	for _, p := range f.inv.sortedPods() {
-		if p.Node == f.name && p.life.clip(f.hour).length() > 0 {
+	for _, p := range f.inv.onNode[f.name] {
+		if p.life.clip(f.hour).length() > 0 {
 			out = append(out, p)
 		}
 	}

@@ -21,8 +21,9 @@ type Inventory struct {
 	Namespaces map[string]map[string]string
 	covered    []interval // when the inventory itself was seen
 	byName     map[string][]*Pod
-	unlisted   map[string]*Pod // pods that only device series name
-	anyName    map[string]*Pod // for podAnywhere; nil value: ambiguous
+	onNode     map[string][]*Pod // each in the order of their UIDs
+	unlisted   map[string]*Pod   // pods that only device series name
+	anyName    map[string]*Pod   // for podAnywhere; nil value: ambiguous
 }
 
 // Node is a Kubernetes node over a window.
@@ -69,9 +70,11 @@ func NewInventory(series []Series) *Inventory {
 		}
 		p.finish(inv.covered)
 	}
+	inv.onNode = map[string][]*Pod{}
 	for _, p := range inv.sortedPods() {
 		key := p.Namespace + "/" + p.Name
 		inv.byName[key] = append(inv.byName[key], p)
+		inv.onNode[p.Node] = append(inv.onNode[p.Node], p)
 	}
 	return inv
 }
@@ -244,7 +247,11 @@ func lessSeries(a, b Series) bool {
 	if la != lb {
 		return la < lb
 	}
-	return LabelKey(a.Labels) < LabelKey(b.Labels)
+	ka, kb := a.key, b.key
+	if ka == "" || kb == "" {
+		ka, kb = LabelKey(a.Labels), LabelKey(b.Labels)
+	}
+	return ka < kb
 }
 
 // LabelKey renders a label set canonically.

@@ -12,4 +12,10 @@ type Series struct {
 	Metric  string            // without type suffixes added or removed
 	Labels  map[string]string // without __name__; an empty value means absent and is left out
 	Samples []Sample
+
+	key string // LabelKey of Labels, once Prepare was called
 }
+
+// Prepare works out once what ordering needs of the labels. It changes nothing else:
+// a series that is folded many times is ordered faster.
+func (s *Series) Prepare() { s.key = LabelKey(s.Labels) }

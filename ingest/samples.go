@@ -3,8 +3,11 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sort"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
@@ -65,11 +68,17 @@ func foldChunk(ctx context.Context, src Source, equal map[string]string, hours [
 	if err != nil {
 		return c, fmt.Errorf("device samples: %w", err)
 	}
-	for _, h := range hours {
-		around := period.Hour(h).Grow(gpu.Neighbourhood)
-		c.Hours = append(c.Hours, gpu.FoldHour(clip(inventory, around), clip(devices, around), h))
+	c.Hours = make([]gpu.ClusterHour, len(hours))
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, h := range hours {
+		g.Go(func() error {
+			around := period.Hour(h).Grow(gpu.Neighbourhood)
+			c.Hours[i] = gpu.FoldHour(clip(inventory, around), clip(devices, around), h)
+			return nil
+		})
 	}
-	return c, nil
+	return c, g.Wait()
 }
 
 func (c *Chunk) read(ctx context.Context, src Source, sel Selector, span period.Span) ([]gpu.Series, error) {
@@ -77,6 +86,7 @@ func (c *Chunk) read(ctx context.Context, src Source, sel Selector, span period.
 	err := src.Select(ctx, sel, span, func(s gpu.Series) error {
 		c.Series++
 		c.Samples += int64(len(s.Samples))
+		s.Prepare()
 		out = append(out, s)
 		return nil
 	})

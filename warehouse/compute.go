@@ -61,14 +61,14 @@ func (a *allocation) occupancyOf(ctx context.Context, tx pgx.Tx, d *dayWork, u *
 		}
 	}
 	if len(ids) == 0 {
-		return &occupancies{devices: map[int64][]gpu.Device{}, pods: map[int64]storedPod{}}, nil
+		return noOccupancies(), nil
 	}
 	return loadOccupancy(ctx, tx, ids, span)
 }
 
 // window builds the pure split's input.
 func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies) allocate.Window {
-	win := allocate.Window{Span: w.span, Pods: map[string]allocate.Pod{}, Node: nodeInfo(w.node, w.lines)}
+	win := allocate.Window{Span: w.span, Pods: occ.owned, Node: nodeInfo(w.node, w.lines)}
 	for _, l := range w.lines {
 		if l.billedUS != nil {
 			win.BilledMicros += *l.billedUS
@@ -83,9 +83,6 @@ func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies) allocat
 			h.NodeHour = gpu.NodeHour{Node: w.node.name, Hour: start, ReadyMicros: stored.readyMicros, UncoveredMicros: stored.unknownMicros, Devices: occ.devices[stored.id]}
 		}
 		win.Hours = append(win.Hours, h)
-	}
-	for _, p := range occ.pods {
-		win.Pods[occ.key(p)] = allocate.Pod{UID: p.uid, Namespace: p.namespace, Workload: p.workload, Labels: p.labels, NSLabels: p.nsLabels, Notes: p.annotations}
 	}
 	return win
 }
@@ -113,10 +110,6 @@ func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([
 	if err != nil {
 		return nil, err
 	}
-	pods := map[string]storedPod{}
-	for _, p := range occ.pods {
-		pods[occ.key(p)] = p
-	}
 	parts, err := a.memoParts(w.lines, shares)
 	if err != nil {
 		return nil, err
@@ -131,7 +124,7 @@ func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([
 			hours = deviceHours(spanHours(w.span), devices)
 		}
 		for k, s := range shares {
-			out = append(out, row{line: l, node: w.node, pod: pods[s.PodUID], share: s, deviceHours: hours, used: parts[k].used[i], held: parts[k].held[i]})
+			out = append(out, row{line: l, node: w.node, pod: occ.pods[s.PodUID], share: s, deviceHours: hours, used: parts[k].used[i], held: parts[k].held[i]})
 		}
 	}
 	return out, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"gpuledger/allocate"
 	"gpuledger/billing/money"
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
@@ -231,7 +232,8 @@ func loadHours(ctx context.Context, tx pgx.Tx, d *dayWork) (*hourIndex, error) {
 // occupancies are the devices of node-hours, by node-hour id, and their pods.
 type occupancies struct {
 	devices map[int64][]gpu.Device
-	pods    map[int64]storedPod
+	pods    map[string]storedPod    // by the name that rows refer to them by
+	owned   map[string]allocate.Pod // the same, as the split needs them
 }
 
 type storedPod struct {
@@ -242,7 +244,7 @@ type storedPod struct {
 
 // loadOccupancy reads the facts of node-hours whole.
 func loadOccupancy(ctx context.Context, tx pgx.Tx, nodeHours []int64, span period.Span) (*occupancies, error) {
-	out := &occupancies{devices: map[int64][]gpu.Device{}, pods: map[int64]storedPod{}}
+	out := noOccupancies()
 	rows, err := tx.Query(ctx, `SELECT o.node_hour_id, d.uuid, m.name, p.id, p.geometry, p.gpu_instance, p.profile, p.memory_slices, p.device_slices, p.compute_slices,
 			o.mode, o.slots, o.usable_bytes, o.present_us, coalesce(o.pod_id, 0), coalesce(o.category, ''), o.method, o.replicas,
 			o.used_us, o.request_none_us, o.request_replica_us, o.max_none_us, o.max_replica_us, o.used_byte_seconds, o.held_byte_seconds, o.measured_us, o.gap_us
@@ -307,18 +309,22 @@ func (o *occupancies) loadPods(ctx context.Context, tx pgx.Tx, ids []int64) erro
 	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (p storedPod, err error) {
 		return p, r.Scan(&p.id, &p.uid, &p.namespace, &p.name, &p.kind, &p.workload, &p.labels, &p.annotations, &p.nsLabels)
 	})
-	for _, p := range all {
-		o.pods[p.id] = p
-	}
 	// From here on rows refer to pods by UID and attributes, never by database id:
 	// ids differ between warehouses and would decide ties.
+	names := map[string]string{}
+	for _, p := range all {
+		name := podName(p)
+		names[podToken(p.id)] = name
+		o.pods[name] = p
+		o.owned[name] = allocate.Pod{UID: p.uid, Namespace: p.namespace, Workload: p.workload, Labels: p.labels, NSLabels: p.nsLabels, Notes: p.annotations}
+	}
 	for _, ds := range o.devices {
 		for i := range ds {
 			for j := range ds[i].Partitions {
 				rows := ds[i].Partitions[j].Rows
 				for k := range rows {
 					if rows[k].PodUID != "" {
-						rows[k].PodUID = o.podName(rows[k].PodUID)
+						rows[k].PodUID = names[rows[k].PodUID]
 					}
 				}
 				sort.SliceStable(rows, func(a, b int) bool { return lessRow(&rows[a], &rows[b]) })
@@ -340,20 +346,16 @@ func lessRow(a, b *gpu.Row) bool {
 
 func podToken(id int64) string { return fmt.Sprintf("#%d", id) }
 
-// podName turns a row's temporary token into the pod's UID and its version: a pod
-// that was relabelled within a window is two targets, each with its own owner.
-func (o *occupancies) podName(token string) string {
-	var id int64
-	if _, err := fmt.Sscanf(token, "#%d", &id); err != nil {
-		return token
-	}
-	return o.key(o.pods[id])
-}
-
-func (o *occupancies) key(p storedPod) string {
+// podName is a pod's UID and its version: a pod that was relabelled within a window
+// is two targets, each with its own owner.
+func podName(p storedPod) string {
 	at := podAttributes{p.namespace, p.name, p.kind, p.workload, p.labels, p.annotations, p.nsLabels}
 	h := at.hash()
 	return fmt.Sprintf("%s\x00%x", p.uid, h[:8])
+}
+
+func noOccupancies() *occupancies {
+	return &occupancies{devices: map[int64][]gpu.Device{}, pods: map[string]storedPod{}, owned: map[string]allocate.Pod{}}
 }
 
 // deviceHours is a line's quantity in hours times its node's devices, exactly.

@@ -222,7 +222,11 @@ func (c *ingestSamples) run(ctx context.Context, a *app, cfg *Config, db *databa
 			continue
 		}
 		found = true
-		if err := a.loadSamples(ctx, cfg, db, cl, span, false, c.allowLess); err != nil {
+		src, about, err := openSource(ctx, cfg, cl)
+		if err == nil {
+			err = a.loadSamples(ctx, db, cl, src, about, span, false, c.allowLess)
+		}
+		if err != nil {
 			problems = append(problems, fmt.Errorf("cluster %s: %w", cl.Name, err))
 		}
 	}
@@ -232,18 +236,20 @@ func (c *ingestSamples) run(ctx context.Context, a *app, cfg *Config, db *databa
 	return worst(problems)
 }
 
+// openSource opens a cluster's telemetry store and asks what it holds.
+func openSource(ctx context.Context, cfg *Config, cl ClusterConfig) (ingest.Source, ingest.Description, error) {
+	src, err := cfg.source(cl)
+	if err != nil {
+		return nil, ingest.Description{}, err
+	}
+	about, err := src.Describe(ctx)
+	return src, about, err
+}
+
 // loadSamples reads the complete hours of a span that the source still holds: all
 // of them, or with missing only those not yet covered. Hours before the source's
 // oldest sample are lost; they are named, never stored as uncovered.
-func (a *app) loadSamples(ctx context.Context, cfg *Config, db *database, cl ClusterConfig, span period.Span, missing, allowLess bool) error {
-	src, err := cfg.source(cl)
-	if err != nil {
-		return err
-	}
-	about, err := src.Describe(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, src ingest.Source, about ingest.Description, span period.Span, missing, allowLess bool) error {
 	asked := ingest.Complete(span, a.now())
 	held := asked
 	if !about.Oldest.IsZero() {

@@ -103,21 +103,20 @@ func (a *app) runMonth(ctx context.Context, cfg *Config, db *database, m period.
 
 // runSamples loads the uncovered hours of the open months.
 func (a *app) runSamples(ctx context.Context, cfg *Config, db *database, cl ClusterConfig, only period.Month) error {
+	src, about, err := openSource(ctx, cfg, cl)
+	if err != nil {
+		return err
+	}
 	span := only.Span()
 	if only.IsZero() {
-		src, err := cfg.source(cl)
-		if err != nil {
-			return err
-		}
-		about, err := src.Describe(ctx)
-		if err != nil {
-			return err
-		}
 		from := about.Oldest
 		if oldest := a.now().Add(-maxBacklog); from.Before(oldest) && about.Driver == "remote_read" {
 			from = oldest
 		}
 		span = period.Span{Start: from, End: a.now()}
+		if !about.Newest.IsZero() {
+			span = span.Intersect(period.Span{Start: from, End: about.Newest.Add(time.Hour)})
+		}
 	}
 	for m := period.MonthOf(span.Start); m.Start().Before(span.End); m = m.Next() {
 		state, err := db.PeriodState(ctx, m)
@@ -127,7 +126,7 @@ func (a *app) runSamples(ctx context.Context, cfg *Config, db *database, cl Clus
 		if state == "closed" {
 			continue
 		}
-		if err := a.loadSamples(ctx, cfg, db, cl, span.Intersect(m.Span()), true, false); err != nil {
+		if err := a.loadSamples(ctx, db, cl, src, about, span.Intersect(m.Span()), true, false); err != nil {
 			return err
 		}
 	}
