@@ -141,6 +141,9 @@ type Contribution struct {
 	UsableBytes     uint64 // M of the partition
 	UsedByteSeconds int64  // of this row, within the hour
 	MeasuredMicros  int64
+	PartitionMode   gpu.Mode
+	Slots           int // client slots of the partition; 0 where unknown
+	Replicas        int // of them the pod holds
 }
 
 // Trace is Split that also tells every term of every weight, in the order of the

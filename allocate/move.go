@@ -12,6 +12,7 @@ type moved struct {
 	method                    gpu.Method
 	share                     uint64 // µs, under the policy's basis
 	used, held, measured, gap int64
+	replicas                  int
 }
 
 // column picks the stored shares that the policy's basis and reservation ask for.
@@ -44,7 +45,7 @@ func (s *split) move(h Hour, d gpu.Device, p *gpu.Partition) []moved {
 		if r.PodUID != "" {
 			out = append(out, moved{
 				Target: s.podTarget(h, r.PodUID, d.Model, p.Mode, PodCategory, ""), method: r.Method, share: share,
-				used: r.UsedByteSeconds, held: r.HeldByteSeconds, measured: r.MeasuredMicros, gap: r.GapMicros,
+				used: r.UsedByteSeconds, held: r.HeldByteSeconds, measured: r.MeasuredMicros, gap: r.GapMicros, replicas: r.Replicas,
 			})
 			continue
 		}

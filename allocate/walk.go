@@ -184,6 +184,7 @@ func (s *split) device(h Hour, d gpu.Device, overlap uint64) error {
 		present[p.Geometry], norm[p.Geometry] = p.PresentMicros, n
 		for _, m := range s.move(h, d, p) {
 			s.place.UsableBytes, s.place.UsedByteSeconds, s.place.MeasuredMicros = p.UsableBytes, m.used, m.measured
+			s.place.PartitionMode, s.place.Slots, s.place.Replicas = p.Mode, p.Replicas, m.replicas
 			s.add(m.Target, m.method, m.share, overlap, mu, pw)
 			s.memo(m, overlap)
 		}

@@ -28,7 +28,7 @@ type Reader interface {
 
 // ErrIncomplete marks input that is not (yet) whole: a later try may succeed
 // without anybody changing anything. The program exits with 3 for it.
-var ErrIncomplete = errors.New("delivery incomplete")
+var ErrIncomplete = errors.New("data incomplete")
 
 // RowError says where a delivery is broken and what to do.
 type RowError struct {

@@ -2,6 +2,8 @@ package chargeback
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -16,14 +18,17 @@ type dimension struct {
 var dimensions = map[string]dimension{
 	"team": {column: "team"}, "cost_center": {column: "cost_center"}, "namespace": {column: "namespace"}, "ai_model": {column: "ai_model"},
 	"gpu_model": {column: "gpu_model"}, "category": {column: "category"}, "charge_class": {column: "charge_class"},
-	"charge_day": {column: "charge_day", daily: true}, "day": {column: "charge_day", daily: true},
-	"pod": {column: "pod_name", fine: true}, "pod_name": {column: "pod_name", fine: true}, "pod_uid": {column: "pod_uid", fine: true},
-	"workload": {column: "workload_name", fine: true}, "workload_name": {column: "workload_name", fine: true}, "workload_kind": {column: "workload_kind", fine: true},
+	"day": {column: "charge_day", daily: true},
+	"pod": {column: "pod_name", fine: true}, "pod_uid": {column: "pod_uid", fine: true},
+	"workload": {column: "workload_name", fine: true}, "workload_kind": {column: "workload_kind", fine: true},
 	"cluster": {column: "cluster", fine: true}, "node": {column: "node", fine: true}, "node_pool": {column: "node_pool", fine: true},
 	"instance_type": {column: "instance_type", fine: true}, "sharing_mode": {column: "sharing_mode", fine: true},
 	"provider": {column: "provider", fine: true}, "account": {column: "account", fine: true}, "region": {column: "region", fine: true},
 	"method": {column: "method", fine: true}, "moved_by": {column: "moved_by", fine: true},
 }
+
+// dimensionName is what a dimension of owners.yaml may be called to be exported.
+var dimensionName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
 // Dimensions lists what an export can be grouped by.
 func Dimensions() []string {
@@ -45,6 +50,13 @@ func ExportQuery(by []string) (string, error) {
 	fine, daily := false, false
 	for _, b := range by {
 		d, ok := dimensions[b]
+		if name, own := strings.CutPrefix(b, "dimensions."); own && dimensionName.MatchString(name) {
+			d, ok = dimension{column: "dimensions ->> '" + name + "'", fine: true}, true
+			b = name
+		}
+		if slices.Contains(names, b) {
+			return "", fmt.Errorf("%q is there twice", b)
+		}
 		if !ok {
 			return "", fmt.Errorf("cannot group by %q; choose from %s", b, strings.Join(Dimensions(), ", "))
 		}

@@ -163,6 +163,9 @@ func (t *Table) WriteCSV(w io.Writer) error {
 // WriteFile writes a file beside its place and renames it, so that a reader never
 // sees half of it.
 func WriteFile(path string, write func(io.Writer) error) (err error) {
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("write %s: the folder %s does not exist", path, filepath.Dir(path))
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

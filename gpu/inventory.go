@@ -247,7 +247,7 @@ func lessSeries(a, b Series) bool {
 	if la != lb {
 		return la < lb
 	}
-	ka, kb := a.key, b.key
+	ka, kb := a.Key, b.Key
 	if ka == "" || kb == "" {
 		ka, kb = LabelKey(a.Labels), LabelKey(b.Labels)
 	}

@@ -13,9 +13,9 @@ type Series struct {
 	Labels  map[string]string // without __name__; an empty value means absent and is left out
 	Samples []Sample
 
-	key string // LabelKey of Labels, once Prepare was called
+	Key string // LabelKey of Labels once Prepare was called, else ""
 }
 
 // Prepare works out once what ordering needs of the labels. It changes nothing else:
 // a series that is folded many times is ordered faster.
-func (s *Series) Prepare() { s.key = LabelKey(s.Labels) }
+func (s *Series) Prepare() { s.Key = LabelKey(s.Labels) }

@@ -196,9 +196,9 @@ func (p *Policy) validate() error {
 		{"unattributed.tolerance", p.Unattributed.Tolerance, []string{"2%"}, nil},
 		{"component_split", p.ComponentSplit, []string{"gpu_all"}, []string{"price_difference", "ratio", "scad", "billed_sku"}},
 		{"driver_reserved", p.DriverReserved, []string{"exclude"}, []string{"own_line"}},
-		{"headline_cost", p.HeadlineCost, []string{"effective", "billed", "list", "contracted"}, nil},
+		{"headline_cost", p.HeadlineCost, []string{"effective"}, []string{"billed", "list", "contracted"}},
 		{"credits_spread", p.CreditsSpread, []string{"none"}, []string{"by_base"}},
-		{"adjustment.style", p.Adjustment.Style, []string{"delta", "ledger"}, nil},
+		{"adjustment.style", p.Adjustment.Style, []string{"delta"}, []string{"ledger"}},
 	} {
 		if slices.Contains(c.later, c.value) {
 			return fmt.Errorf("%s: %s is not available in this version; use %s", c.key, c.value, strings.Join(c.known, " or "))

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"gpuledger/allocate"
+	"gpuledger/billing"
 	"gpuledger/billing/period"
 	"gpuledger/policy"
 )
@@ -67,7 +68,7 @@ func (db *DB) Allocate(ctx context.Context, o AllocateOptions) (RunResult, error
 		return RunResult{}, err
 	}
 	if len(deliveries) == 0 {
-		return RunResult{}, fmt.Errorf("no bill line of %s is in the warehouse; run: gpuledger ingest bills --period %s", o.Period, o.Period)
+		return RunResult{}, fmt.Errorf("%w: no bill line of %s is in the warehouse; run: gpuledger ingest bills --period %s", billing.ErrIncomplete, o.Period, o.Period)
 	}
 	res := RunResult{Units: int64(len(units)), NewUnits: a.written, Lines: a.lines}
 	for _, u := range units {

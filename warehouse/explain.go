@@ -27,7 +27,9 @@ type Explanation struct {
 	Terms        []allocate.Contribution
 	All          []allocate.Contribution // every term of the window
 	Pod          string                  // namespace/name, "" for a remainder
-	Recomputed   bool                    // false for a line that is not split
+	Category     string
+	Owner        policy.Owner // as stored
+	Recomputed   bool         // false for a line that is not split
 }
 
 // ExplainedLine is the bill line behind a charge.
@@ -76,7 +78,7 @@ type explaining struct {
 
 func (e *explaining) explain(ctx context.Context) error {
 	var policyBody, ownersBody, class string
-	err := e.tx.QueryRow(ctx, `SELECT a.unit_id, a.line_id, a.period, a.node_id, a.ratio, p.run_id, pd.body, od.body, l.class, coalesce(pod.namespace || '/' || pod.name, '')
+	err := e.tx.QueryRow(ctx, `SELECT a.unit_id, a.line_id, a.period, a.node_id, a.ratio, p.run_id, pd.body, od.body, l.class, coalesce(pod.namespace || '/' || pod.name, ''), a.category, coalesce(o.team, ''), coalesce(o.cost_center, '')
 		FROM gpuledger.period p
 		JOIN gpuledger.run r ON r.id = p.run_id
 		JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id
@@ -84,8 +86,10 @@ func (e *explaining) explain(ctx context.Context) error {
 		JOIN gpuledger.bill_line l ON l.id = a.line_id AND l.charge_month = a.period
 		JOIN gpuledger.document pd ON pd.sha256 = r.policy_sha256
 		JOIN gpuledger.document od ON od.sha256 = r.owners_sha256
+		JOIN gpuledger.owner o ON o.id = a.owner_id
 		LEFT JOIN gpuledger.pod pod ON pod.id = a.target_id
-		WHERE a.allocation_id = $1`, e.out.AllocationID).Scan(&e.unitID, &e.lineID, &e.period, &e.nodeID, &e.out.StoredRatio, &e.out.RunID, &policyBody, &ownersBody, &class, &e.out.Pod)
+		WHERE a.allocation_id = $1`, e.out.AllocationID).Scan(&e.unitID, &e.lineID, &e.period, &e.nodeID, &e.out.StoredRatio, &e.out.RunID, &policyBody, &ownersBody, &class, &e.out.Pod,
+		&e.out.Category, &e.out.Owner.Team, &e.out.Owner.CostCenter)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("no charge %s in the current run of any month; list them with: SELECT allocation_id FROM finance.allocation", e.out.AllocationID)
 	}

@@ -63,11 +63,16 @@ func (db *DB) KnownInstances(ctx context.Context) (map[string]bool, error) {
 	return out, err
 }
 
+// wholeHourMicros is how much of an hour must have been seen for it to count as read:
+// all but what a scrape interval of 30 s may leave at an edge.
+const wholeHourMicros = 3_600_000_000 - 75_000_000
+
 // CoveredHours returns the hours of a span that a cluster's samples were read for
-// with its inventory seen.
+// with its inventory seen all the time. An hour seen in part is read again while the
+// source holds it: it may have been read before its last samples arrived.
 func (db *DB) CoveredHours(ctx context.Context, cluster string, span period.Span) (map[int64]bool, error) {
 	rows, err := db.pool.Query(ctx, `SELECT h.hour FROM gpuledger.cluster_hour h JOIN gpuledger.cluster c ON c.id = h.cluster_id
-		WHERE c.key = $1 AND h.superseded_by IS NULL AND h.hour >= $2 AND h.hour < $3 AND h.covered_us > 0`, cluster, span.Start, span.End)
+		WHERE c.key = $1 AND h.superseded_by IS NULL AND h.hour >= $2 AND h.hour < $3 AND h.covered_us >= $4`, cluster, span.Start, span.End, int64(wholeHourMicros))
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +98,15 @@ func (db *DB) BillMonths(ctx context.Context) ([]period.Month, error) {
 		out[i] = period.MonthOf(d)
 	}
 	return out, err
+}
+
+// LatestPeriod returns the newest month with a published run, or a zero Month.
+func (db *DB) LatestPeriod(ctx context.Context) (period.Month, error) {
+	var p *time.Time
+	if err := db.pool.QueryRow(ctx, "SELECT max(period) FROM gpuledger.period WHERE run_id IS NOT NULL").Scan(&p); err != nil || p == nil {
+		return period.Month{}, err
+	}
+	return period.MonthOf(*p), nil
 }
 
 // PeriodState returns "open", "closed" or "reopened"; a month never allocated is open.

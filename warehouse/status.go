@@ -22,7 +22,7 @@ WITH months AS (
 )
 SELECT to_char(m.period, 'YYYY-MM') AS period, coalesce(p.state, 'open') AS state, coalesce(p.run_id, '-') AS run, m.currency,
 	round(y.cost, 2) AS effective_cost, round(y.remainder, 2) AS remainder, round(e.cost, 2) AS estimated, round(y.dark, 2) AS no_telemetry, round(y.unowned, 2) AS unowned,
-	(SELECT to_char(max(h.hour) + interval '1 hour', 'YYYY-MM-DD HH24:MI') FROM gpuledger.cluster_hour h WHERE h.superseded_by IS NULL AND h.hour >= m.period AND h.hour < m.period + interval '1 month') AS samples_until,
+	(SELECT to_char(max(h.hour + h.covered_us * interval '1 microsecond') FILTER (WHERE h.covered_us > 0), 'YYYY-MM-DD HH24:MI') FROM gpuledger.cluster_hour h WHERE h.superseded_by IS NULL AND h.hour >= m.period AND h.hour < m.period + interval '1 month') AS samples_until,
 	(SELECT count(DISTINCT h.hour) FROM gpuledger.cluster_hour h WHERE h.superseded_by IS NULL AND h.covered_us > 0 AND h.hour >= m.period AND h.hour < m.period + interval '1 month') AS hours_covered,
 	(SELECT to_char(max(d.loaded_at), 'YYYY-MM-DD HH24:MI') FROM gpuledger.bill_delivery d JOIN gpuledger.bill_control c ON c.delivery_id = d.id
 		WHERE d.superseded_by IS NULL AND c.charge_month = m.period) AS bill_loaded

@@ -60,6 +60,10 @@ func Open(ctx context.Context, url string) (*DB, error) {
 	}, backoff.WithMaxTries(connectTries), backoff.WithBackOff(&backoff.ExponentialBackOff{InitialInterval: 300 * time.Millisecond, Multiplier: 2, MaxInterval: 8 * time.Second, RandomizationFactor: 0.2}))
 	if err != nil {
 		pool.Close()
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.Code == "3D000" {
+			return nil, fmt.Errorf("database %s (%s): %s; create it with createdb, then run: gpuledger migrate up", cfg.ConnConfig.Host, cfg.ConnConfig.Database, pg.Message)
+		}
 		return nil, fmt.Errorf("database %s (%s) cannot be reached: %w; check that it runs and that DATABASE_URL is right", cfg.ConnConfig.Host, cfg.ConnConfig.Database, hideURL(err))
 	}
 	return &DB{pool: pool}, nil
@@ -212,4 +216,18 @@ func (db *DB) Reset(ctx context.Context) error {
 	}
 	_, err := db.Migrate(ctx)
 	return err
+}
+
+// Databases lists the databases of a server that people made, in order.
+func Databases(ctx context.Context, url string) ([]string, error) {
+	db, err := Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	rows, err := db.pool.Query(ctx, "SELECT datname FROM pg_database WHERE NOT datistemplate AND datname <> 'postgres' ORDER BY 1")
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

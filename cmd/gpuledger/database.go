@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"gpuledger/billing/period"
 	"gpuledger/warehouse"
 	"gpuledger/warehouse/localpg"
 )
@@ -138,6 +139,22 @@ func (a *app) withReader(ctx context.Context, fn func(*database) error) (err err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return fn(db)
+}
+
+// month reads --period, or finds the newest month with a run.
+func (db *database) month(ctx context.Context, text string) (period.Month, error) {
+	if text != "" {
+		m, err := period.ParseMonth(text)
+		if err != nil {
+			return m, &exitError{exitUsage, err}
+		}
+		return m, nil
+	}
+	m, err := db.LatestPeriod(ctx)
+	if err == nil && m.IsZero() {
+		err = incompletef("no month has a published run; run: gpuledger run")
+	}
+	return m, err
 }
 
 // say prints a line for a person to stderr, which data never shares.

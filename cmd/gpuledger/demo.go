@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -146,33 +147,62 @@ func (c *demo) show(ctx context.Context, a *app, db *database, month period.Mont
 		return err
 	}
 	if a.output == "table" {
-		c.next(a, db, took)
+		return c.next(ctx, a, db, took)
 	}
 	return nil
 }
 
-const demoByTeam = `SELECT coalesce(team, '(no owner)') AS team, currency, round(sum(effective_cost), 2) AS effective_cost,
-	round(100 * sum(effective_cost) / sum(sum(effective_cost)) OVER (), 1) AS percent, round(sum(gpu_hours), 1) AS gpu_hours, round(sum(used_gib_hours)) AS used_gib_hours
-	FROM finance.chargeback_month WHERE period = $1 GROUP BY team, currency ORDER BY sum(effective_cost) DESC`
+const demoByTeam = `WITH teams AS (
+		SELECT coalesce(team, '(no owner)') AS team, currency, sum(effective_cost) AS cost, sum(gpu_hours) AS hours, sum(used_gib_hours) AS used, 0 AS total
+		FROM finance.chargeback_month WHERE period = $1 GROUP BY 1, 2
+		UNION ALL
+		SELECT 'in all', currency, sum(effective_cost), sum(gpu_hours), sum(used_gib_hours), 1 FROM finance.chargeback_month WHERE period = $1 GROUP BY currency
+	) SELECT team, currency, round(cost, 2) AS effective_cost, round(100 * cost / max(cost) FILTER (WHERE total = 1) OVER (PARTITION BY currency), 1) AS percent,
+		round(hours, 1) AS gpu_hours, round(used) AS used_gib_hours
+	FROM teams ORDER BY currency, total, cost DESC`
 
 const demoRemainder = `SELECT category, coalesce(team, '(no owner)') AS payer, currency, round(sum(effective_cost), 2) AS effective_cost, round(sum(gpu_hours), 1) AS gpu_hours
 	FROM finance.chargeback_month WHERE period = $1 AND category <> 'pod' GROUP BY category, team, currency ORDER BY sum(effective_cost) DESC`
 
-// next says where everything is and what to try.
-func (c *demo) next(a *app, db *database, took time.Duration) {
-	_, _ = fmt.Fprintf(a.stdout, `
+// next says where everything is and what to try, as commands that run when copied.
+func (c *demo) next(ctx context.Context, a *app, db *database, took time.Duration) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	self = shellQuote(self)
+	example, err := db.Query(ctx, `SELECT namespace || '/' || pod_name, to_char(charge_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+		FROM finance.allocation WHERE category = 'pod' AND method = 'process_uid' ORDER BY charge_start, pod_name LIMIT 1`)
+	if err != nil {
+		return err
+	}
+	pod, at := "NAMESPACE/POD", "TIME"
+	if len(example.Rows) > 0 {
+		pod, at = example.Rows[0][0].Text, example.Rows[0][1].Text
+	}
+	shell := self + " db shell --database " + demoDatabase
+	_, err = fmt.Fprintf(a.stdout, `
 The difference is 0: every line of the bill is given away exactly once. (%.0f s)
 
 Files      %s
 Database   %s, database %s (Postgres %s)
-Open it    gpuledger db shell --database %s
-           or, while "gpuledger db start" runs: %s
-
-Explain    gpuledger --config %s explain --pod ranking/NAME --at 2026-10-05T10:00:00Z (any pod of finance.allocation)
+Open it    %s
+           psql, while "%s db start" runs:
+           %s
+Explain    %s --config %s explain --pod %s --at %s
 
 Three questions to try
-  gpuledger db shell --database demo -- -c "SELECT team, ai_model, round(sum(effective_cost), 2) AS cost FROM finance.chargeback_month WHERE category = 'pod' GROUP BY 1, 2 ORDER BY 3 DESC"
-  gpuledger db shell --database demo -- -c "SELECT workload_name, used_share, round(held_unused_cost, 2) AS held_not_used FROM finance.efficiency ORDER BY 3 DESC LIMIT 5"
-  gpuledger db shell --database demo -- -c "SELECT method, round(effective_cost, 2) AS cost, share FROM finance.coverage ORDER BY 2 DESC"
-`, took.Seconds(), c.dir, db.server.Dir(), demoDatabase, db.server.Version(), demoDatabase, db.server.PsqlLine(demoDatabase), a.configPath)
+  %s -- -c "SELECT team, ai_model, round(sum(effective_cost), 2) AS cost FROM finance.chargeback_month WHERE category = 'pod' GROUP BY 1, 2 ORDER BY 3 DESC"
+  %s -- -c "SELECT workload_name, used_share, round(held_unused_cost, 2) AS held_not_used FROM finance.efficiency ORDER BY 3 DESC LIMIT 5"
+  %s -- -c "SELECT method, round(effective_cost, 2) AS cost, share FROM finance.coverage ORDER BY 2 DESC"
+`, took.Seconds(), c.dir, db.server.Dir(), demoDatabase, db.server.Version(), shell, self, db.server.PsqlLine(demoDatabase), self, shellQuote(a.configPath), pod, at, shell, shell, shell)
+	return err
+}
+
+// shellQuote makes a path one word of a shell.
+func shellQuote(s string) string {
+	if strings.ContainsAny(s, " \t'\"$`\\&;()<>|*?[]#~") {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
 }

@@ -28,8 +28,8 @@ func (a *app) doctorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check every source: reachable, what it holds, what is missing",
-		Long: `Check the database, each telemetry store and each bill source, read-only: whether it
-answers, by which driver, what it holds, what is missing, and the line that fixes it.
+		Long: `Check the database, each telemetry store and each bill source without changing them
+(a private Postgres is started, and made on first use): whether it answers, by which driver, what it holds, what is missing, and the line that fixes it.
 Exit 0 when all is well, 3 when something is missing.`,
 		Example: "  gpuledger doctor --cluster prod",
 		Args:    cobra.NoArgs,
@@ -68,11 +68,28 @@ func (c *doctor) run(ctx context.Context, a *app, cfg *Config) error {
 	if len(cfg.Bills) == 0 {
 		c.bad("bill", "-", "no bill source is configured", "add one under bills: in "+a.configPath)
 	}
-	if err := c.table.Write(a.stdout, a.output); err != nil {
+	if err := c.write(a); err != nil {
 		return err
 	}
 	if c.problems > 0 {
 		return incompletef("%d checks need attention", c.problems)
+	}
+	return nil
+}
+
+// write prints one line a check, with the fix beneath it where there is one: a table
+// would push the fixes off the screen.
+func (c *doctor) write(a *app) error {
+	if a.output != "table" {
+		return c.table.Write(a.stdout, a.output)
+	}
+	for _, r := range c.table.Rows {
+		if _, err := fmt.Fprintf(a.stdout, "%-8s %-10s %s: %s\n", r[2].Text, r[0].Text, r[1].Text, r[3].Text); err != nil {
+			return err
+		}
+		if r[4].Text != "" {
+			_, _ = fmt.Fprintf(a.stdout, "         fix: %s\n", r[4].Text)
+		}
 	}
 	return nil
 }
@@ -161,7 +178,7 @@ func (c *doctor) telemetry(ctx context.Context, cfg *Config, cl ClusterConfig) {
 		c.fail("telemetry", cl.Name, err, "check metrics.url and that the store answers")
 		return
 	}
-	c.good("telemetry", cl.Name, "%s %s holds %s to %s: %s", about.Driver, about.Version, stamp(about.Oldest), stamp(about.Newest), about.Detail)
+	c.good("telemetry", cl.Name, "%s holds %s to %s: %s", strings.Join(nonEmpty(about.Driver, about.Version), " "), stamp(about.Oldest), stamp(about.Newest), about.Detail)
 	end := about.Newest
 	if end.IsZero() {
 		end = time.Now()
@@ -184,15 +201,31 @@ func (c *doctor) telemetry(ctx context.Context, cfg *Config, cl ClusterConfig) {
 		}
 	}
 	for _, n := range telemetryNeeds {
-		has := 0
-		for _, m := range n.metrics {
-			has += seen[m]
+		if countOf(seen, n.metrics) > 0 {
+			continue
 		}
-		if has == 0 {
-			c.bad("telemetry", cl.Name, n.what+" ("+strings.Join(n.metrics, " or ")+")", n.fix)
+		// Nothing may have been running in the newest hour: look further back.
+		day := period.Span{Start: end.Add(-24 * time.Hour), End: end}
+		err := src.Select(ctx, ingest.Selector{Metrics: n.metrics, Equal: cl.Metrics.Match}, day, func(s gpu.Series) error { seen[s.Metric]++; return nil })
+		switch {
+		case err != nil:
+			c.fail("telemetry", cl.Name, err, "check the store's limits and its log")
+			return
+		case countOf(seen, n.metrics) > 0:
+			c.good("telemetry", cl.Name, "%s: none in the newest hour, but within a day", n.what)
+		default:
+			c.bad("telemetry", cl.Name, "not within a day: "+n.what+" ("+strings.Join(n.metrics, " or ")+")", n.fix)
 		}
 	}
 	c.nodes(cl, inventory, devices, span)
+}
+
+func countOf(seen map[string]int, metrics []string) int {
+	n := 0
+	for _, m := range metrics {
+		n += seen[m]
+	}
+	return n
 }
 
 // nodes compares what each GPU node shows with what it should have.
@@ -218,7 +251,11 @@ func (c *doctor) nodes(cl ClusterConfig, inventory, devices []gpu.Series, span p
 				}
 			}
 		}
-		what := fmt.Sprintf("%d × %s, %s, rungs %s", len(nh.Devices), orNone(model), keysOf(modes), keysOf(methods))
+		pods := "no pod on it"
+		if len(methods) > 0 {
+			pods = "bytes known by " + keysOf(methods)
+		}
+		what := fmt.Sprintf("%d × %s, %s, %s", len(nh.Devices), orNone(model), keysOf(modes), pods)
 		switch n := folded.Inventory.Nodes[nh.Node]; {
 		case n == nil || n.ProviderID == "":
 			c.bad("node", nh.Node, what+"; no provider id, so no bill line can be matched", "scrape kube-state-metrics' kube_node_info")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"regexp"
 	"strings"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 
 	"gpuledger/allocate"
 	"gpuledger/billing/money"
+	"gpuledger/gpu"
+	"gpuledger/policy"
 	"gpuledger/warehouse"
 )
 
@@ -22,6 +25,8 @@ type explainCharge struct {
 	at         string
 	allocation string
 }
+
+var allocationID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 func (a *app) explainCmd() *cobra.Command {
 	var c explainCharge
@@ -49,6 +54,9 @@ the cost. With --pod, every charge of the pod at that instant.`,
 
 func (c *explainCharge) run(ctx context.Context, a *app, db *database) error {
 	ids := []string{strings.ToLower(c.allocation)}
+	if c.pod == "" && !allocationID.MatchString(ids[0]) {
+		return usagef("%q is not an allocation_id; they look like 0f3c1a2b-…, 36 characters, in finance.allocation", c.allocation)
+	}
 	if c.pod != "" {
 		namespace, name, ok := strings.Cut(c.pod, "/")
 		if !ok {
@@ -62,7 +70,10 @@ func (c *explainCharge) run(ctx context.Context, a *app, db *database) error {
 			return err
 		}
 		if len(ids) == 0 {
-			return fmt.Errorf("no charge of pod %s at %s in the current run", c.pod, at.Format(time.RFC3339))
+			if _, err := db.month(ctx, ""); err != nil {
+				return err
+			}
+			return fmt.Errorf("no charge of pod %s at %s in the current run of any month", c.pod, at.Format(time.RFC3339))
 		}
 	}
 	for i, id := range ids {
@@ -89,22 +100,57 @@ func (c *explainCharge) run(ctx context.Context, a *app, db *database) error {
 func printExplanation(w io.Writer, e *warehouse.Explanation) {
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	l := e.Line
-	who := "remainder " + e.Share.Category
+	who := "the remainder " + e.Category
 	if e.Pod != "" {
 		who = "pod " + e.Pod
 	}
 	p("Charge %s of %s, run %s", e.AllocationID, who, e.RunID)
-	p("1. Bill line %d from %s, billing period %s: %s %s %s, %s to %s", l.ID, l.Source, l.BillingPeriod, l.Type, l.InstanceType, l.InstanceID, l.Start.UTC().Format(time.RFC3339), l.End.UTC().Format(time.RFC3339))
-	p("   %s", l.Description)
-	p("   billed %s, effective %s, list %s %s; %s instance-hours", l.Billed, l.Effective, orNone(l.List), l.Currency, orNone(l.Hours))
-	if !e.Recomputed {
-		p("2. This line is on no node that pods share: all of it is %s.", strings.ReplaceAll(l.Class, "_", " "))
-		return
+	p("1. Bill line %d from %s, billing period %s: %s", l.ID, l.Source, l.BillingPeriod, strings.Join(nonEmpty(l.Type, l.InstanceType, l.InstanceID), " "))
+	p("   %s to %s%s", l.Start.UTC().Format(time.RFC3339), l.End.UTC().Format(time.RFC3339), prefixed(": ", l.Description))
+	p("   billed %s, effective %s, list %s %s; instance-hours %s", l.Billed, l.Effective, orNone(l.List), l.Currency, orNone(l.Hours))
+	switch {
+	case e.Recomputed:
+		explainSplit(p, e)
+	case e.Category == "no_telemetry":
+		p("2. Instance %s is a GPU machine that no telemetry of any cluster mentions: all of it is no_telemetry.", l.InstanceID)
+		p("3. Paid by %s", payer(e.Owner))
+	default:
+		p("2. A line of the class %s is on no node that pods share: all of it is %s.", l.Class, e.Category)
+		p("3. Paid by %s", payer(e.Owner))
 	}
-	p("2. Node %s, pool %s: %d GPUs by its instance type, method %s, basis %s", e.NodeName, orNone(e.Node.Pool), e.Window.Devices(), allocate.MethodVersion, e.Policy.Basis)
+}
+
+func explainSplit(p func(string, ...any), e *warehouse.Explanation) {
+	l := e.Line
+	p("2. Node %s, pool %s: %d GPU(s) by its instance type; method %s, basis %s", e.NodeName, orNone(e.Node.Pool), e.Window.Devices(), allocate.MethodVersion, e.Policy.Basis)
 	for _, h := range e.Window.Hours {
 		p("   hour %s: ready %s s, unknown %s s", h.Start.UTC().Format("2006-01-02T15"), seconds(h.ReadyMicros), seconds(h.UncoveredMicros))
 	}
+	if e.Share.MovedBy != "" && len(e.Terms) == 0 {
+		p("3. This is %s of the node, moved here by the policy %q: it is shared out over everyone", e.Share.Category, e.Share.MovedBy)
+		p("   charged for the node in the same hours, in proportion to their own charge, or evenly.")
+	} else {
+		explainTerms(p, e)
+	}
+	verdict := "the same as stored"
+	if int64(e.Share.Ratio) != e.StoredRatio {
+		verdict = "NOT what is stored: " + money.Ratio(e.StoredRatio).String()
+	}
+	p("4. Ratio, of twelve decimals by largest remainder: %s (%s)", e.Share.Ratio, verdict)
+	p("5. Cost = line × ratio")
+	for _, m := range []struct{ name, cost string }{{"billed", l.Billed}, {"effective", l.Effective}, {"list", l.List}} {
+		if amount, err := money.Parse(m.cost); err == nil {
+			p("   %-9s %s × %s = %s %s", m.name, m.cost, e.Share.Ratio, amount.Mul(e.Share.Ratio), l.Currency)
+		}
+	}
+	known := "known by " + e.Share.Method.String()
+	if e.Share.MeasuredMicros+e.Share.GapMicros > 0 {
+		known += fmt.Sprintf(", %s s measured, %s s without samples", seconds(e.Share.MeasuredMicros), seconds(e.Share.GapMicros))
+	}
+	p("6. Paid by %s; %s", payer(e.Share.Owner), known)
+}
+
+func explainTerms(p func(string, ...any), e *warehouse.Explanation) {
 	p("3. Weight = price weight × slices/of × share-seconds, for each device and partition")
 	mine, all := new(big.Rat), new(big.Rat)
 	for _, t := range e.Terms {
@@ -117,30 +163,54 @@ func printExplanation(w io.Writer, e *warehouse.Explanation) {
 		if t.Profile != "" {
 			where += " " + t.Profile + " #" + t.GPUInstance
 		}
-		p("   %s %s: %s × %d/%d × %s s = %s  (%s%s)", t.Hour.UTC().Format("15h"), orNone(where), weight, t.Slices, t.Of, overlapped(t).FloatString(6), term(t).FloatString(6), t.Method, inUse(t))
+		p("   %s %s: %s × %d/%d × %s s = %s  (%s%s%s)", t.Hour.UTC().Format("15h"), orNone(where), weight, t.Slices, t.Of, overlapped(t).FloatString(6), term(t).FloatString(6), t.Method, inUse(t), reserved(t, e.Policy.Basis, e.Policy.Reservation.TimeSlicing))
 	}
 	for _, t := range e.All {
 		all.Add(all, term(t))
 	}
 	p("   weight of this charge %s of %s in all", mine.FloatString(6), all.FloatString(6))
 	if e.Share.MovedBy != "" {
-		p("   This is %s, moved here by the policy %q.", strings.ReplaceAll(e.Share.Category, "_", " "), e.Share.MovedBy)
+		p("   This is %s of the GPU, moved here by the policy %q: the holders of the same GPU share it out over the hour.", e.Share.Category, e.Share.MovedBy)
 	}
-	verdict := "the same as stored"
-	if int64(e.Share.Ratio) != e.StoredRatio {
-		verdict = "NOT what is stored: " + money.Ratio(e.StoredRatio).String()
+}
+
+// reserved says why a share is not just the memory in use.
+func reserved(t allocate.Contribution, basis, timeSlicing string) string {
+	if t.PodUID == "" || t.MovedBy != "" {
+		return ""
 	}
-	p("4. Ratio, of twelve decimals by largest remainder: %s (%s)", e.Share.Ratio, verdict)
-	for _, m := range []struct{ name, cost string }{{"billed", l.Billed}, {"effective", l.Effective}, {"list", l.List}} {
-		if amount, err := money.Parse(m.cost); err == nil {
-			p("5. %s cost = %s × %s = %s %s", m.name, m.cost, e.Share.Ratio, amount.Mul(e.Share.Ratio), l.Currency)
+	switch {
+	case t.PartitionMode == gpu.ModeExclusive || t.PartitionMode == gpu.ModeMIG && t.Slots <= 1:
+		return "; all of it is reserved for its holder"
+	case t.PartitionMode == gpu.ModeMPS && t.Slots > 0, t.Slots > 1 && (basis == "request" || timeSlicing == "replica"):
+		gib := new(big.Rat).SetFrac64(int64(t.UsableBytes)/int64(t.Slots)*int64(t.Replicas), 1<<30)
+		return fmt.Sprintf("; %d of %d slots reserve %s GiB", t.Replicas, t.Slots, gib.FloatString(3))
+	}
+	return ""
+}
+
+func payer(o policy.Owner) string {
+	if o.Team == "" {
+		return "nobody: no rule of owners.yaml matches"
+	}
+	return "team " + o.Team + prefixed(", cost centre ", o.CostCenter)
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
+
+func nonEmpty(all ...string) []string {
+	var out []string
+	for _, s := range all {
+		if s != "" {
+			out = append(out, s)
 		}
 	}
-	owner := e.Share.Owner.Team
-	if owner == "" {
-		owner = "nobody: no rule of owners.yaml matches"
-	}
-	p("6. Paid by %s %s; known by %s, %s s measured, %s s without samples", owner, e.Share.Owner.CostCenter, e.Share.Method, seconds(e.Share.MeasuredMicros), seconds(e.Share.GapMicros))
+	return out
 }
 
 // inUse says how much memory a term's pod used on average while it was measured.

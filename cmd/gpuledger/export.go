@@ -23,14 +23,13 @@ func (a *app) exportCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write a month's chargeback as a file",
-		Long: "Write a month's chargeback, grouped as asked; the rows add up to the month's in-scope cost, with every digit. Group by any of: " +
-			strings.Join(chargeback.Dimensions(), ", ") + ".",
+		Long: "Write a month's chargeback, grouped as asked; the rows add up to the month's in-scope cost, with every digit. Group by any of:\n  " +
+			wrapped(chargeback.Dimensions()) + "\nor dimensions.NAME for a dimension of owners.yaml.",
 		Example: "  gpuledger export --period 2026-10 --format csv --by team,ai_model --out chargeback-2026-10.csv",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := period.ParseMonth(c.period)
-			if err != nil {
-				return &exitError{exitUsage, err}
+			if cmd.Flags().Changed("output") {
+				return usagef("export writes the format of --format; --output is for commands that print rows")
 			}
 			if c.format != "csv" {
 				return usagef("--format %q is not available in this version; use csv", c.format)
@@ -39,16 +38,37 @@ func (a *app) exportCmd() *cobra.Command {
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			return a.withReader(cmd.Context(), func(db *database) error { return c.run(cmd.Context(), a, db, m, query) })
+			return a.withReader(cmd.Context(), func(db *database) error {
+				m, err := db.month(cmd.Context(), c.period)
+				if err != nil {
+					return err
+				}
+				return c.run(cmd.Context(), a, db, m, query)
+			})
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.period, "period", "", "month of the charge, such as 2026-10")
+	f.StringVar(&c.period, "period", "", "month of the charge, such as 2026-10; default: the newest with a run")
 	f.StringVar(&c.format, "format", "csv", "csv")
 	f.StringVar(&c.by, "by", "team,category", "columns to group by, separated by commas")
 	f.StringVar(&c.out, "out", "", "file to write; default: standard output")
-	_ = cmd.MarkFlagRequired("period") // the flag exists
 	return cmd
+}
+
+// wrapped lays names out in lines that fit a terminal.
+func wrapped(names []string) string {
+	var b strings.Builder
+	for i, n := range names {
+		switch {
+		case i == 0:
+		case i%7 == 0:
+			b.WriteString(",\n  ")
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(n)
+	}
+	return b.String()
 }
 
 func splitList(s string) []string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ func (a *app) ingestCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ingest",
 		Short: "Load bills or samples into the warehouse, once",
+		Args:  cobra.ArbitraryArgs, RunE: needsSubcommand,
 	}
 	cmd.AddCommand(a.ingestBillsCmd(), a.ingestSamplesCmd())
 	return cmd
@@ -118,7 +120,7 @@ func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillCo
 		changed = append(changed, res.Months...)
 		a.log.Info("bill loaded", "source", b.Name, "billing_period", d.BillingPeriod.String(), "format", d.Format, "lines", res.Lines, "in_scope", res.KeptLines, "new", res.New, "gone", res.Gone)
 		for _, n := range res.Notes {
-			a.log.Warn("bill note", "source", b.Name, "note", n)
+			a.log.Info("bill note", "source", b.Name, "note", n)
 		}
 	}
 	if broken != nil {
@@ -129,7 +131,7 @@ func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillCo
 		for _, d := range deliveries {
 			have = append(have, d.BillingPeriod.String())
 		}
-		return changed, incompletef("%w: no delivery of %s; there are %v", billing.ErrIncomplete, only, have)
+		return changed, incompletef("%w: no delivery of %s; there are: %s", billing.ErrIncomplete, only, orNone(strings.Join(have, ", ")))
 	}
 	return changed, nil
 }
@@ -277,7 +279,7 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 			return err
 		}
 	}
-	a.log.Info("samples loaded", "cluster", cl.Name, "driver", about.Driver, "hours", len(todo), "node_hours", total.NodeHours, "changed", total.Changed)
+	a.log.Info("samples loaded", "cluster", cl.Name, "span", asked.String(), "driver", about.Driver, "hours", len(todo), "node_hours", total.NodeHours, "changed", total.Changed)
 	lost := 0
 	for _, h := range asked.Hours() { // a server forgets; files hold what they hold
 		if about.Driver == "remote_read" && h.Before(held.Start) && !covered[h.Unix()] {
@@ -331,6 +333,9 @@ func (a *app) foldInto(ctx context.Context, db *database, cl ClusterConfig, src 
 		total.NodeHours += res.NodeHours
 		total.Changed += res.Changed
 		for _, h := range c.Hours {
+			if seen := h.CoveredMicros; seen > 0 && seen < partlySeen {
+				a.log.Warn("the inventory was seen for a part of the hour only; the next run reads it again while the source holds it", "cluster", cl.Name, "hour", h.Hour.Format(time.RFC3339), "seconds", seen/1_000_000)
+			}
 			if len(h.Unplaced) > 0 {
 				a.log.Warn("devices of no known node are left out", "cluster", cl.Name, "hour", h.Hour.Format(time.RFC3339), "uuids", h.Unplaced)
 			}
@@ -338,6 +343,10 @@ func (a *app) foldInto(ctx context.Context, db *database, cl ClusterConfig, src 
 		return nil
 	})
 }
+
+// partlySeen is the inventory time, in microseconds, below which an hour is worth a
+// word.
+const partlySeen = 3_300_000_000
 
 // settingsHash identifies what samples were read with, apart from where they came from.
 func settingsHash(cl ClusterConfig) [32]byte {

@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) migrateCmd() *cobra.Command {
-	cmd := &cobra.Command{Use: "migrate", Short: "Create or update the database schema", Example: "  gpuledger migrate up"}
+	cmd := &cobra.Command{Use: "migrate", Short: "Create or update the database schema", Example: "  gpuledger migrate up", Args: cobra.ArbitraryArgs, RunE: needsSubcommand}
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "up", Short: "Bring the schema and the finance views to this version", Args: cobra.NoArgs, Example: "  gpuledger migrate up --database-url postgres://gpuledger@db/gpuledger",

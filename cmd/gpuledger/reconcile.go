@@ -22,15 +22,16 @@ categories. The facts are added up again, line by line. Exit 1 on any difference
 		Example: "  gpuledger reconcile --period 2026-10",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := period.ParseMonth(month)
-			if err != nil {
-				return &exitError{exitUsage, err}
-			}
-			return a.withReader(cmd.Context(), func(db *database) error { return a.reconcile(cmd.Context(), db, m) })
+			return a.withReader(cmd.Context(), func(db *database) error {
+				m, err := db.month(cmd.Context(), month)
+				if err != nil {
+					return err
+				}
+				return a.reconcile(cmd.Context(), db, m)
+			})
 		},
 	}
-	cmd.Flags().StringVar(&month, "period", "", "month of the charge, such as 2026-10")
-	_ = cmd.MarkFlagRequired("period") // the flag exists
+	cmd.Flags().StringVar(&month, "period", "", "month of the charge, such as 2026-10; default: the newest with a run")
 	return cmd
 }
 
@@ -64,8 +65,12 @@ func reconciliationByMetric(t *chargeback.Table) *chargeback.Table {
 	out := chargeback.NewTable("source", "account", "billing_period", "currency", "lines#", "cost", "bill#", "out_of_scope#", "pods#", "remainder#", "difference#")
 	for _, r := range t.Rows {
 		for _, m := range []string{"billed", "effective", "list"} {
+			name := m
+			if n := r[at["lines_without_list"]].Text; m == "list" && n != "0" {
+				name = "list (" + n + " lines have none)"
+			}
 			out.Rows = append(out.Rows, []chargeback.Cell{
-				r[at["source"]], r[at["account"]], chargeback.Text(r[at["billing_period"]].Text[:7]), r[at["currency"]], r[at["lines"]], chargeback.Text(m),
+				r[at["source"]], r[at["account"]], chargeback.Text(r[at["billing_period"]].Text[:7]), r[at["currency"]], r[at["lines"]], chargeback.Text(name),
 				trim(r[at["bill_"+m]]), trim(r[at["out_of_scope_"+m]]), trim(r[at["allocated_"+m]]), trim(r[at["remainder_"+m]]), trim(r[at["difference_"+m]]),
 			})
 		}

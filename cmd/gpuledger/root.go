@@ -109,7 +109,7 @@ func (a *app) root() *cobra.Command {
 		Long: `gpuledger turns a cloud bill and GPU telemetry into a chargeback in Postgres.
 
   gpuledger demo                  the whole pipeline on a made-up fleet, nothing to install
-  gpuledger init                  write a commented gpuledger.yaml
+  gpuledger init                  write a commented gpuledger.yaml, policy.yaml and owners.yaml
   gpuledger doctor                check every source before the first run
   gpuledger run                   what cron or the CronJob calls`,
 		SilenceErrors: true, SilenceUsage: true,
@@ -158,6 +158,19 @@ func (a *app) setup() error {
 		return usagef("--output %q is not table, json or csv", a.output)
 	}
 	return nil
+}
+
+// needsSubcommand ends a command that only groups others: help and a good end would
+// let cron believe that something was done.
+func needsSubcommand(cmd *cobra.Command, args []string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	if len(args) > 0 {
+		return usagef("unknown command %q for %q; there are: %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+	}
+	return usagef("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // skipped turns a taken lock into a word and a good end: the other job does it.

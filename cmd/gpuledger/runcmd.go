@@ -49,6 +49,13 @@ const maxBacklog = 400 * 24 * time.Hour
 // runAll loads samples before bills: the nodes that samples show decide which bill
 // lines are in scope.
 func (a *app) runAll(ctx context.Context, cfg *Config, db *database, only period.Month) error {
+	// A broken policy should not cost a night of loading.
+	if _, err := cfg.policy(""); err != nil {
+		return err
+	}
+	if _, err := cfg.owners(); err != nil {
+		return err
+	}
 	var problems []error
 	for _, cl := range cfg.Clusters {
 		if err := a.runSamples(ctx, cfg, db, cl, only); err != nil {
@@ -98,7 +105,15 @@ func (a *app) runMonth(ctx context.Context, cfg *Config, db *database, m period.
 		return fmt.Errorf("%s does not tie out: %s; see: gpuledger reconcile --period %s", m, wrong[0], m)
 	}
 	a.log.Info("reconciled", "period", m.String(), "difference", 0)
-	return nil
+	p, err := cfg.policy("")
+	if err != nil {
+		return err
+	}
+	above, err := db.ExceededGates(ctx, m, p.Gates)
+	for _, g := range above {
+		a.log.Warn("above a limit of the policy: "+g, "period", m.String())
+	}
+	return err
 }
 
 // runSamples loads the uncovered hours of the open months.

@@ -32,15 +32,16 @@ SELECT
     l.list_cost * a.ratio * 0.000000000001 AS list_cost,
     l.contracted_cost * a.ratio * 0.000000000001 AS contracted_cost,
     a.device_hours * a.gpu_ratio * 0.000000000001 AS gpu_hours,
-    a.used_byte_seconds / 3865470566400.0 AS used_gib_hours,
-    a.held_byte_seconds / 3865470566400.0 AS held_gib_hours,
+    round(a.used_byte_seconds / 3865470566400.0, 12) AS used_gib_hours,
+    round(a.held_byte_seconds / 3865470566400.0, 12) AS held_gib_hours,
     (ARRAY['process_uid', 'process_name', 'limit', 'sole_holder', 'replica_request', 'even', 'none'])[a.method] AS method,
     CASE WHEN a.measured_us + a.gap_us > 0 THEN round(a.measured_us::numeric / (a.measured_us + a.gap_us), 6) END AS coverage,
     a.line_id AS bill_line_id,
     p.run_id,
     a.allocation_id,
     a.period AS posting_period,
-    nullif(l.charge_class, '') AS charge_class
+    nullif(l.charge_class, '') AS charge_class,
+    o.attributes AS dimensions
 FROM gpuledger.period p
 JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id
 JOIN gpuledger.allocation a ON a.unit_id = ru.unit_id AND a.period = p.period

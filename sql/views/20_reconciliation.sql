@@ -22,6 +22,7 @@ WITH deliveries AS (
         sum(c.effective_cost) AS bill_effective,
         coalesce(sum(c.effective_cost) FILTER (WHERE c.in_scope), 0) AS in_scope_effective,
         coalesce(sum(c.effective_cost) FILTER (WHERE NOT c.in_scope), 0) AS out_of_scope_effective,
+        sum(c.lines_without_list) AS lines_without_list,
         sum(c.list_cost) AS bill_list,
         coalesce(sum(c.list_cost) FILTER (WHERE c.in_scope), 0) AS in_scope_list,
         coalesce(sum(c.list_cost) FILTER (WHERE NOT c.in_scope), 0) AS out_of_scope_list
@@ -57,21 +58,22 @@ SELECT
     coalesce(s.allocated_billed, 0) AS allocated_billed,
     coalesce(s.remainder_billed, 0) AS remainder_billed,
     0::numeric AS adjustments_billed,
-    coalesce(b.bill_billed, 0) - coalesce(b.out_of_scope_billed, 0) - coalesce(s.allocated_billed, 0) - coalesce(s.remainder_billed, 0) AS difference_billed,
+    trim_scale(coalesce(b.bill_billed, 0) - coalesce(b.out_of_scope_billed, 0) - coalesce(s.allocated_billed, 0) - coalesce(s.remainder_billed, 0)) AS difference_billed,
     coalesce(b.bill_effective, 0) AS bill_effective,
     coalesce(b.in_scope_effective, 0) AS in_scope_effective,
     coalesce(b.out_of_scope_effective, 0) AS out_of_scope_effective,
     coalesce(s.allocated_effective, 0) AS allocated_effective,
     coalesce(s.remainder_effective, 0) AS remainder_effective,
     0::numeric AS adjustments_effective,
-    coalesce(b.bill_effective, 0) - coalesce(b.out_of_scope_effective, 0) - coalesce(s.allocated_effective, 0) - coalesce(s.remainder_effective, 0) AS difference_effective,
+    trim_scale(coalesce(b.bill_effective, 0) - coalesce(b.out_of_scope_effective, 0) - coalesce(s.allocated_effective, 0) - coalesce(s.remainder_effective, 0)) AS difference_effective,
     coalesce(b.bill_list, 0) AS bill_list,
     coalesce(b.in_scope_list, 0) AS in_scope_list,
     coalesce(b.out_of_scope_list, 0) AS out_of_scope_list,
     coalesce(s.allocated_list, 0) AS allocated_list,
     coalesce(s.remainder_list, 0) AS remainder_list,
     0::numeric AS adjustments_list,
-    coalesce(b.bill_list, 0) - coalesce(b.out_of_scope_list, 0) - coalesce(s.allocated_list, 0) - coalesce(s.remainder_list, 0) AS difference_list
+    trim_scale(coalesce(b.bill_list, 0) - coalesce(b.out_of_scope_list, 0) - coalesce(s.allocated_list, 0) - coalesce(s.remainder_list, 0)) AS difference_list,
+    coalesce(b.lines_without_list, 0) AS lines_without_list
 FROM bill b
 FULL JOIN split s ON s.period = b.period AND s.source_id = b.source_id AND s.payer = b.payer
     AND s.billing_period = b.billing_period AND s.currency = b.currency

@@ -14,8 +14,8 @@ SELECT
     sum(w.effective_cost) AS effective_cost,
     sum(w.list_cost) AS list_cost,
     sum(w.gpu_hours) AS gpu_hours,
-    sum(w.used_byte_seconds) / 3865470566400.0 AS used_gib_hours,
-    sum(w.held_byte_seconds) / 3865470566400.0 AS held_gib_hours,
+    round(sum(w.used_byte_seconds) / 3865470566400.0, 12) AS used_gib_hours,
+    round(sum(w.held_byte_seconds) / 3865470566400.0, 12) AS held_gib_hours,
     w.period AS posting_period,
     w.charge_class
 FROM gpuledger.period p

@@ -6,8 +6,8 @@ SELECT
     w.namespace,
     w.workload_name,
     sum(w.gpu_hours) AS gpu_hours,
-    sum(w.held_byte_seconds) / 3865470566400.0 AS held_gib_hours,
-    sum(w.used_byte_seconds) / 3865470566400.0 AS used_gib_hours,
+    round(sum(w.held_byte_seconds) / 3865470566400.0, 12) AS held_gib_hours,
+    round(sum(w.used_byte_seconds) / 3865470566400.0, 12) AS used_gib_hours,
     sum(w.held_unused_cost) AS held_unused_cost,
     round(sum(w.used_byte_seconds) / nullif(sum(w.held_byte_seconds), 0), 6) AS used_share,
     w.currency

@@ -41,7 +41,7 @@ func (e *InUseError) Error() string {
 	if e.PID > 0 {
 		who = fmt.Sprintf("pid %d", e.PID)
 	}
-	return fmt.Sprintf("the private Postgres in %s is in use by %s: wait for it, or end it with: gpuledger db stop", e.Dir, who)
+	return fmt.Sprintf("the private Postgres in %s is in use by %s; try again when it is done, or with --wait 5m (to use it from several commands at once, keep it running with: gpuledger db start)", e.Dir, who)
 }
 
 // Options says where the server lives and how Start behaves.
