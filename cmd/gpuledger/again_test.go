@@ -1,0 +1,120 @@
+package main
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gpuledger/billing/period"
+	"gpuledger/internal/fleet"
+	"gpuledger/internal/pgtest"
+	"gpuledger/warehouse"
+)
+
+// Every kind of charge is explained with the ratio that is stored: pods, moved and
+// kept remainders, lines on no node; under the default and under a policy that moves.
+func TestExplainEveryCharge(t *testing.T) {
+	m, err := period.ParseMonth("2026-10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w, err := fleet.New(fleet.Spec{Month: m, Nodes: 4, PodsPerNode: 3, Interval: 5 * time.Minute, Days: 1, Seed: 3}).Write(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsn := pgtest.New(t, migrate)
+	mustCLI(t, dsn, "run", "--config", w.Config, "--period", "2026-10")
+	moving := filepath.Join(dir, "moving.yaml")
+	write(t, moving, "basis: request\nidle: {default: proportional, slot_held: even}\nunattributed: {mode: spread}\n")
+	for _, policy := range []string{filepath.Join(dir, "policy.yaml"), moving} {
+		mustCLI(t, dsn, "allocate", "--config", w.Config, "--period", "2026-10", "--policy", policy)
+		db, err := warehouse.Open(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(db.Close)
+		// A sample of each kind: many rows of a kind are alike.
+		ids := strings.Split(one(t, dsn, `SELECT id FROM (SELECT allocation_id::text AS id, row_number() OVER (PARTITION BY category, coalesce(moved_by, ''), sharing_mode, method ORDER BY allocation_id) AS n
+			FROM finance.allocation) x WHERE n <= 6 ORDER BY 1`), "\n")
+		if len(ids) < 20 {
+			t.Fatalf("%d charges", len(ids))
+		}
+		for _, id := range ids {
+			e, err := db.Explain(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Recomputed && int64(e.Share.Ratio) != e.StoredRatio {
+				t.Errorf("%s: recomputed %s, stored %d", id, e.Share.Ratio, e.StoredRatio)
+			}
+		}
+		out := mustCLI(t, dsn, "explain", "--allocation", ids[0])
+		for _, s := range []string{"1. Bill line", "Paid by"} {
+			if !strings.Contains(out, s) {
+				t.Errorf("%q is not in\n%s", s, out)
+			}
+		}
+	}
+	if code, _, errs := cli(t, dsn, "explain", "--allocation", "0f3c"); code != 64 || !strings.Contains(errs, "allocation_id") {
+		t.Errorf("a broken id: exit %d, %s", code, errs)
+	}
+}
+
+// A file that grows: the hour that was read before its last samples came is read
+// again, and what was unknown is known.
+func TestPartlySeenHourIsReadAgain(t *testing.T) {
+	dsn, dir := pgtest.New(t, migrate), layOut(t, "../../testdata/scenarios/held-and-idle")
+	config, metrics := filepath.Join(dir, "gpuledger.yaml"), filepath.Join(dir, "metrics.om")
+	whole := readFile(t, metrics)
+	cut := float64(time.Date(2026, 10, 5, 10, 20, 0, 0, time.UTC).Unix())
+	var early []string
+	for _, line := range strings.Split(strings.TrimRight(whole, "\n"), "\n") {
+		f := strings.Fields(line)
+		if strings.HasPrefix(line, "#") {
+			early = append(early, line)
+		} else if at, err := strconv.ParseFloat(f[len(f)-1], 64); err == nil && at < cut {
+			early = append(early, line)
+		}
+	}
+	write(t, metrics, strings.Join(early, "\n")+"\n")
+	_, _, errs := cli(t, dsn, "run", "--config", config)
+	if !strings.Contains(errs, "part of the hour") {
+		t.Errorf("no word of the part: %s", errs)
+	}
+	if got := one(t, dsn, "SELECT count(*) FROM finance.allocation WHERE category = 'no_telemetry' AND effective_cost > 2"); got != "1" {
+		t.Errorf("unknown time: %s", one(t, dsn, "SELECT category, effective_cost FROM finance.allocation"))
+	}
+	write(t, metrics, whole)
+	mustCLI(t, dsn, "run", "--config", config)
+	if got := one(t, dsn, "SELECT category, pod_name, trim_scale(effective_cost) FROM finance.allocation"); got != "pod|a|4" {
+		t.Errorf("after the rest came: %s", got)
+	}
+	before := one(t, dsn, "SELECT (SELECT count(*) FROM gpuledger.run), (SELECT count(*) FROM gpuledger.node_hour), (SELECT count(*) FROM gpuledger.sample_load)")
+	mustCLI(t, dsn, "run", "--config", config)
+	if after := one(t, dsn, "SELECT (SELECT count(*) FROM gpuledger.run), (SELECT count(*) FROM gpuledger.node_hour), (SELECT count(*) FROM gpuledger.sample_load)"); after != before {
+		t.Errorf("a rerun wrote: %s, before %s", after, before)
+	}
+}
+
+// A mistyped subcommand fails: cron must not believe it was done.
+func TestMistypedSubcommand(t *testing.T) {
+	for _, args := range [][]string{{"ingest", "bill"}, {"ingest"}, {"migrate"}, {"db", "frob"}} {
+		if code, _, errs := cli(t, "", args...); code != 64 || !strings.Contains(errs, args[0]) {
+			t.Errorf("%v: exit %d, %s", args, code, errs)
+		}
+	}
+}
+
+// A month above the policy's limits is said to be; it is published all the same.
+func TestGatesWarn(t *testing.T) {
+	dsn, dir := pgtest.New(t, migrate), layOut(t, "../../testdata/scenarios/copies-are-one-figure")
+	_, _, errs := cli(t, dsn, "run", "--config", filepath.Join(dir, "gpuledger.yaml"))
+	for _, s := range []string{"3.60 USD (90.00 %) is estimated", "max_estimated is 10%", "3.60 USD (90.00 %) has no owner"} {
+		if !strings.Contains(errs, s) {
+			t.Errorf("%q is not in %s", s, errs)
+		}
+	}
+}
