@@ -75,7 +75,7 @@ func (s *split) redistribute(out *[]moved, h Hour, d gpu.Device, p *gpu.Partitio
 	switch {
 	case rule.Policy == policy.Replica:
 		by = []func(*gpu.Row) uint64{slotTime, heldTime}
-	case rule.Policy == policy.Proportional && (r.Category == gpu.SlotHeld || r.Category == gpu.Unattributed):
+	case rule.Policy == policy.Proportional && (r.Category == gpu.SlotHeld || r.Category == gpu.Unattributed || r.Category == gpu.ClaimIdle):
 		by = []func(*gpu.Row) uint64{func(x *gpu.Row) uint64 { return uint64(x.Shares.Used) }, slotTime, heldTime}
 	case rule.Policy == policy.Proportional:
 		by = []func(*gpu.Row) uint64{func(x *gpu.Row) uint64 { return uint64(max(0, s.column(x))) }}

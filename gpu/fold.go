@@ -15,13 +15,13 @@ const Neighbourhood = 15 * time.Minute
 // FoldHour turns one hour of a cluster's series into node-hours, one for each GPU
 // node. The series hold the samples of the hour and of Neighbourhood to either
 // side; the result does not depend on their order, nor on what was read with them.
-func FoldHour(inventory, devices []Series, hour time.Time) ClusterHour {
+func FoldHour(inventory, devices []Series, hour time.Time, settings Settings) ClusterHour {
 	span := period.Span{Start: hour, End: hour.Add(time.Hour)}
-	inv := NewInventory(inventory)
+	inv := NewInventory(inventory, settings)
 	tel := NewTelemetry(devices, inv, span)
 	out := ClusterHour{Hour: hour, CoveredMicros: total(intersect(inv.covered, []interval{spanMicros(span)})), Unplaced: tel.Unplaced(), Inventory: inv}
 	for _, name := range gpuNodes(inv, tel) {
-		f := nodeFold{inv: inv, hour: spanMicros(span), name: name, node: inv.Nodes[name], devices: tel.devicesOf(name)}
+		f := nodeFold{inv: inv, settings: settings, hour: spanMicros(span), name: name, node: inv.Nodes[name], devices: tel.devicesOf(name)}
 		if nh, ok := f.fold(); ok {
 			nh.Hour = hour
 			out.Nodes = append(out.Nodes, nh)
@@ -58,6 +58,7 @@ type nodeFold struct {
 	devices []*device
 
 	ready    []interval
+	settings Settings
 	mode     Mode
 	replicas int
 	silent   int // devices made up from MIG requests, where no series shows any
@@ -80,13 +81,17 @@ func (f *nodeFold) fold() (NodeHour, bool) {
 		return nh, true
 	}
 	want := f.expectedDevices(pods)
-	f.mode, f.replicas = sharing(f.node, max(want, len(f.devices))-f.partitioned())
+	f.mode, f.replicas = f.sharing(max(want, len(f.devices)) - f.partitioned())
 	var parts []*placedPart
 	if len(f.devices) == 0 {
 		parts = f.requestedInstances(pods, &want)
 	}
 	parts = append(parts, f.partitions(want)...)
 	f.place(parts, pods)
+	f.fractions(parts, pods)
+	for _, pp := range parts {
+		pp.settleMode()
+	}
 	nh.Devices = append(nh.Devices, f.assemble(parts)...)
 	return nh, true
 }
@@ -147,8 +152,8 @@ func (f *nodeFold) podUse(p *Pod) PodUse {
 
 func (p *Pod) gpuRequest() int64 {
 	var n int64
-	for r, q := range p.Requests {
-		if IsGPUResource(r) {
+	for r, q := range p.Requests { // of all resources, only these are kept beside GPUs
+		if r != "cpu" && r != "memory" {
 			n += q
 		}
 	}

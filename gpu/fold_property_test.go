@@ -33,7 +33,7 @@ func TestPropertyColumnsSumToPresentTime(t *testing.T) {
 		if rapid.Bool().Draw(rt, "free") {
 			dev = append(dev, dcgm("DCGM_FI_DEV_FB_FREE", always(float64(rapid.IntRange(0, 40_960).Draw(rt, "freeMiB")))))
 		}
-		for _, n := range FoldHour(inv, dev, hour0).Nodes {
+		for _, n := range FoldHour(inv, dev, hour0, Settings{}).Nodes {
 			for _, d := range n.Devices {
 				for _, p := range d.Partitions {
 					var sums [columns]int64

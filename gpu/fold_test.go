@@ -156,7 +156,7 @@ func TestThreePodsAreNot300Percent(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_USED", always(36*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(4*gib)),
 		perProcess("a", always(20*gib)), perProcess("b", always(10*gib)), perProcess("c", always(6*gib)),
 	}
-	check(t, FoldHour(inv, dev, hour0), used, want{"a", ProcessUID, fullHour / 2}, want{"b", ProcessUID, fullHour / 4},
+	check(t, FoldHour(inv, dev, hour0, Settings{}), used, want{"a", ProcessUID, fullHour / 2}, want{"b", ProcessUID, fullHour / 4},
 		want{"c", ProcessUID, fullHour * 6 / 40}, want{"unallocated", NoMethod, fullHour / 10})
 }
 
@@ -168,7 +168,7 @@ func TestCopiesAreOneFigure(t *testing.T) {
 	for i, n := range []string{"a", "b", "c"} {
 		dev = append(dev, dcgm("DCGM_FI_DEV_FB_USED", always(36*gib), "pod", n, "namespace", "ml", "container", "c", "vgpu", fmt.Sprint(i)))
 	}
-	got := FoldHour(inv, dev, hour0)
+	got := FoldHour(inv, dev, hour0, Settings{})
 	check(t, got, used, want{"a", ReplicaRequest, fullHour * 3 / 10}, want{"b", ReplicaRequest, fullHour * 3 / 10},
 		want{"c", ReplicaRequest, fullHour * 3 / 10}, want{"unallocated", NoMethod, fullHour / 10})
 	if got.Nodes[0].Devices[0].Partitions[0].Rows[0].Flags&FlagCopied == 0 {
@@ -187,7 +187,7 @@ func TestArbitraryLabel(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_USED", always(36*gib), "pod", "a", "namespace", "ml", "container", "c"),
 	}
 	nine := fullHour * 9 / 40
-	check(t, FoldHour(inv, dev, hour0), used, want{"a", ReplicaRequest, nine}, want{"b", ReplicaRequest, nine},
+	check(t, FoldHour(inv, dev, hour0, Settings{}), used, want{"a", ReplicaRequest, nine}, want{"b", ReplicaRequest, nine},
 		want{"c", ReplicaRequest, nine}, want{"d", ReplicaRequest, nine}, want{"slot_held", NoMethod, fullHour / 10})
 }
 
@@ -198,7 +198,7 @@ func TestTimeSlicingBases(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_USED", always(30*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(10*gib)),
 		perProcess("a", always(30*gib)), perProcess("b", always(0)),
 	}
-	got := FoldHour(inv, dev, hour0)
+	got := FoldHour(inv, dev, hour0, Settings{})
 	check(t, got, used, want{"a", ProcessUID, fullHour * 3 / 4}, want{"unallocated", NoMethod, fullHour / 4})
 	check(t, got, requestReplica, want{"a", ProcessUID, fullHour / 4}, want{"b", ProcessUID, fullHour / 4}, want{"unallocated", NoMethod, fullHour / 2})
 	check(t, got, maxReplica, want{"a", ProcessUID, fullHour * 3 / 4}, want{"b", ProcessUID, fullHour / 4})
@@ -212,7 +212,7 @@ func TestStartAndStop(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_FREE", sampled(step{-900, 0, 40 * gib}, step{0, 1200, 30 * gib}, step{1200, 2400, 10 * gib}, step{2400, 4500, 20 * gib})),
 		perProcess("a", sampled(step{0, 2400, 10 * gib})), perProcess("b", sampled(step{1200, 4500, 20 * gib})),
 	}
-	check(t, FoldHour(inv, dev, hour0), used, want{"a", ProcessUID, fullHour / 6}, want{"b", ProcessUID, fullHour / 3}, want{"unallocated", NoMethod, fullHour / 2})
+	check(t, FoldHour(inv, dev, hour0, Settings{}), used, want{"a", ProcessUID, fullHour / 6}, want{"b", ProcessUID, fullHour / 3}, want{"unallocated", NoMethod, fullHour / 2})
 }
 
 // O05: oversubscribed in the first half (10 used with a floor of 40 against 10):
@@ -242,7 +242,7 @@ func TestDriverReservedAndUnattributed(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_TOTAL", always(40960)), dcgm("DCGM_FI_DEV_FB_RESERVED", always(512)),
 		perProcess("a", always(20000)), perProcess("b", always(9000)),
 	}
-	got := FoldHour(inv, dev, hour0)
+	got := FoldHour(inv, dev, hour0, Settings{})
 	if m := got.Nodes[0].Devices[0].Partitions[0].UsableBytes; m != 40448<<20 {
 		t.Fatalf("usable %d", m>>20)
 	}
@@ -257,7 +257,7 @@ func TestMappingFailed(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_USED", always(30*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(10*gib)),
 		perProcess("a", always(0)), perProcess("b", always(0)),
 	}
-	got := FoldHour(inv, dev, hour0)
+	got := FoldHour(inv, dev, hour0, Settings{})
 	check(t, got, used, want{"a", ReplicaRequest, fullHour * 15 / 40}, want{"b", ReplicaRequest, fullHour * 15 / 40}, want{"slot_held", NoMethod, fullHour / 4})
 	if got.Nodes[0].Devices[0].Partitions[0].Rows[0].Flags&FlagMappingFailed == 0 {
 		t.Error("not flagged")
@@ -269,7 +269,7 @@ func TestGap(t *testing.T) {
 	inv := join(testNode(4), testPod("a", -2000, 9000, "nvidia_com_gpu", 1))
 	s := sampled(step{-900, 2640, 20 * gib}) // the last sample, at 2625 s, holds 75 s
 	dev := []Series{dcgm("DCGM_FI_DEV_FB_USED", s), perProcess("a", s), dcgm("DCGM_FI_DEV_FB_FREE", s)}
-	got := FoldHour(inv, dev, hour0)
+	got := FoldHour(inv, dev, hour0, Settings{})
 	check(t, got, used, want{"a", ProcessUID, 2700 * 1e6 / 2}, want{"a", ReplicaRequest, 900 * 1e6 / 4}, want{"unallocated", NoMethod, 2700*1e6/2 + 900*1e6*3/4})
 }
 
@@ -285,7 +285,7 @@ func TestMIG(t *testing.T) {
 	l := []string{"GPU_I_ID", "5", "GPU_I_PROFILE", "2g.10gb"}
 	dev = append(dev, dcgm("DCGM_FI_DEV_FB_USED", sampled(step{-900, 0, 13}, step{1800, 4500, 13}), l...),
 		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{0, 1800, 900}), append(l, pod("b")...)...), dcgm("DCGM_FI_DEV_FB_FREE", always(8956), l...))
-	got := FoldHour(inv, dev, hour0)
+	got := FoldHour(inv, dev, hour0, Settings{})
 	parts := got.Nodes[0].Devices[0].Partitions
 	if len(parts) != 4 {
 		t.Fatalf("%d partitions", len(parts))
@@ -312,7 +312,7 @@ func TestMIG(t *testing.T) {
 // or without telemetry.
 func TestMissingSeries(t *testing.T) {
 	inv := join(testNode(1), testPod("a", 0, 1800, "nvidia_com_gpu", 1))
-	check(t, FoldHour(inv, nil, hour0), maxNone, want{"a", ReplicaRequest, fullHour / 2}, want{"no_telemetry", NoMethod, fullHour / 2})
+	check(t, FoldHour(inv, nil, hour0, Settings{}), maxNone, want{"a", ReplicaRequest, fullHour / 2}, want{"no_telemetry", NoMethod, fullHour / 2})
 }
 
 // The node joins at 2,400 s: before it there is no present time to share out.
@@ -323,7 +323,7 @@ func TestNodeAppears(t *testing.T) {
 		ksm("kube_node_labels", sampled(step{2400, 4500, 1}), "node", "n1", "label_nvidia_com_gpu_count", "1", "label_nvidia_com_gpu_replicas", "1"),
 	}
 	dev := []Series{dcgm("DCGM_FI_DEV_FB_USED", sampled(step{2500, 4500, 0})), dcgm("DCGM_FI_DEV_FB_FREE", sampled(step{2500, 4500, 40 * gib}))}
-	got := FoldHour(inv, dev, hour0)
+	got := FoldHour(inv, dev, hour0, Settings{})
 	nh := got.Nodes[0]
 	if nh.ReadyMicros != 1200*1e6 || nh.UncoveredMicros != 0 {
 		t.Errorf("ready %d, uncovered %d", nh.ReadyMicros, nh.UncoveredMicros)
@@ -337,7 +337,7 @@ func TestDropped(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{-900, 1800, 9223372036854775794}, step{1800, 4500, 1000}), "pod", "a", "namespace", "ml"),
 		dcgm("DCGM_FI_DEV_FB_FREE", always(200000)), dcgm("DCGM_FI_DEV_FB_RESERVED", always(-1)),
 	}
-	d := FoldHour(inv, dev, hour0).Nodes[0].Devices[0]
+	d := FoldHour(inv, dev, hour0, Settings{}).Nodes[0].Devices[0]
 	if d.Dropped["blank"] == 0 || d.Dropped["impossible_size"] == 0 || d.Dropped["negative"] == 0 {
 		t.Errorf("dropped %v", d.Dropped)
 	}
@@ -350,12 +350,12 @@ func TestOrderIndependent(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_USED", always(25*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(15*gib)),
 		perProcess("a", sampled(step{0, 2400, 10 * gib})), perProcess("b", sampled(step{1200, 4500, 14 * gib}), "vgpu", "1"), perProcess("b", sampled(step{1200, 4500, 14 * gib}), "vgpu", "2"),
 	}
-	first := FoldHour(inv, dev, hour0)
+	first := FoldHour(inv, dev, hour0, Settings{})
 	for seed := range int64(20) {
 		r := rand.New(rand.NewSource(seed))
 		r.Shuffle(len(inv), func(i, j int) { inv[i], inv[j] = inv[j], inv[i] })
 		r.Shuffle(len(dev), func(i, j int) { dev[i], dev[j] = dev[j], dev[i] })
-		if again := FoldHour(inv, dev, hour0); !reflect.DeepEqual(again.Nodes, first.Nodes) {
+		if again := FoldHour(inv, dev, hour0, Settings{}); !reflect.DeepEqual(again.Nodes, first.Nodes) {
 			t.Fatalf("seed %d differs", seed)
 		}
 	}
@@ -381,7 +381,7 @@ func TestNameUsedAgain(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{-900, 1800, 11 * gib}, step{1800, 4500, 21 * gib})), dcgm("DCGM_FI_DEV_FB_FREE", sampled(step{-900, 1800, 29 * gib}, step{1800, 4500, 19 * gib})),
 		byName(sampled(step{-900, 1800, 10 * gib}, step{1800, 4500, 20 * gib})),
 	}
-	got := FoldHour(inv, dev, hour0)
+	got := FoldHour(inv, dev, hour0, Settings{})
 	check(t, got, used, want{"old", ProcessName, fullHour / 2 / 4}, want{"new", ProcessName, fullHour / 4},
 		want{"unattributed", NoMethod, fullHour / 40}, want{"unallocated", NoMethod, fullHour - fullHour/8 - fullHour/4 - fullHour/40})
 }
@@ -396,7 +396,7 @@ func TestExportedLabels(t *testing.T) {
 		dcgm("DCGM_FI_DEV_FB_USED", sampled(step{-900, 0, 0}, step{1800, 4500, 0}), own...),
 		dcgm("DCGM_FI_DEV_FB_FREE", sampled(step{-900, 0, 40 * gib}, step{0, 1800, 10 * gib}, step{1800, 4500, 40 * gib}), own...),
 	}
-	check(t, FoldHour(inv, dev, hour0), maxNone, want{"a", SoleHolder, fullHour / 2}, want{"unallocated", NoMethod, fullHour / 2})
+	check(t, FoldHour(inv, dev, hour0, Settings{}), maxNone, want{"a", SoleHolder, fullHour / 2}, want{"unallocated", NoMethod, fullHour / 2})
 }
 
 // A mixed node: two of four GPUs are partitioned, the capacity of whole GPUs is 2:
@@ -415,7 +415,7 @@ func TestWholeGPUsOfAMIGNode(t *testing.T) {
 		}
 		dev = append(dev, dcgm("DCGM_FI_DEV_FB_USED", always(0), l...), dcgm("DCGM_FI_DEV_FB_FREE", always(40*gib), l...))
 	}
-	ds := FoldHour(inv, dev, hour0).Nodes[0].Devices
+	ds := FoldHour(inv, dev, hour0, Settings{}).Nodes[0].Devices
 	for i, want := range []Mode{ModeMIG, ModeMIG, ModeExclusive, ModeExclusive} {
 		if got := ds[i].Partitions[0].Mode; got != want {
 			t.Errorf("device %d: %s, want %s", i, got, want)
@@ -429,7 +429,7 @@ func TestSilentMIGNode(t *testing.T) {
 		ksm("kube_node_info", always(1), "node", "n1", "provider_id", "aws:///us-east-1a/i-1"),
 		ksm("kube_node_labels", always(1), "node", "n1", "label_node_kubernetes_io_instance_type", "p4d.24xlarge", "label_nvidia_com_gpu_replicas", "0", "label_nvidia_com_mig_strategy", "mixed"),
 	}, testPod("a", -2000, 9000, "nvidia_com_mig_3g_20gb", 1), testPod("b", 0, 1800, "nvidia_com_mig_1g_5gb", 1), testPod("c", 1800, 9000, "nvidia_com_mig_1g_5gb", 1))
-	ds := FoldHour(inv, nil, hour0).Nodes[0].Devices
+	ds := FoldHour(inv, nil, hour0, Settings{}).Nodes[0].Devices
 	if len(ds) != 8 {
 		t.Fatalf("%d devices", len(ds))
 	}
@@ -460,6 +460,6 @@ func TestMIGWithoutInstances(t *testing.T) {
 		ksm("kube_node_info", always(1), "node", "n1", "provider_id", "aws:///us-east-1a/i-1"),
 		ksm("kube_node_labels", always(1), "node", "n1", "label_nvidia_com_gpu_count", "1", "label_nvidia_com_mig_strategy", "mixed"),
 	}
-	check(t, FoldHour(inv, []Series{dcgm("DCGM_FI_DEV_POWER_USAGE", always(75.96))}, hour0), used, want{"mig_unpartitioned", NoMethod, fullHour})
-	check(t, FoldHour(inv, nil, hour0), used, want{"no_telemetry", NoMethod, fullHour})
+	check(t, FoldHour(inv, []Series{dcgm("DCGM_FI_DEV_POWER_USAGE", always(75.96))}, hour0, Settings{}), used, want{"mig_unpartitioned", NoMethod, fullHour})
+	check(t, FoldHour(inv, nil, hour0, Settings{}), used, want{"no_telemetry", NoMethod, fullHour})
 }

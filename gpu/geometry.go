@@ -39,7 +39,10 @@ func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*pla
 		for _, p := range e.instances {
 			profiles = append(profiles, p.resolved(model))
 		}
-		slices := ConfiguredSlices(model, profiles)
+		slices, mode := ConfiguredSlices(model, profiles), ModeMIG
+		if n := amdPartitionCount(e.instances[0].profile); n > 0 {
+			slices, mode = n, ModePartition // a card in CPX has eight partitions, seen or not
+		}
 		names := make([]string, len(profiles))
 		for i, p := range profiles {
 			names[i] = p.Name
@@ -49,7 +52,7 @@ func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*pla
 			pp := &placedPart{dev: d, devIndex: index, part: p, present: present, Partition: Partition{
 				Geometry: strings.Join(names, ","), GPUInstance: p.gi, Profile: p.profile,
 				MemorySlices: max(1, profiles[i].MemorySlices), DeviceSlices: max(1, slices), ComputeSlices: profiles[i].ComputeSlices,
-				Mode: ModeMIG, Replicas: f.migReplicas(p.profile),
+				Mode: mode, Replicas: f.migReplicas(p.profile),
 			}}
 			out = append(out, pp)
 		}
@@ -60,6 +63,9 @@ func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*pla
 // resolved finds the instance's slices by its profile, or by its size where the
 // label is not a profile.
 func (p *part) resolved(m Model) Profile {
+	if n := amdPartitionCount(p.profile); n > 0 {
+		return Profile{Name: p.profile, ComputeSlices: 1, MemorySlices: 1}
+	}
 	if prof, ok := ParseProfile(p.profile); ok {
 		if prof, ok = prof.Resolve(m); ok {
 			return prof

@@ -201,13 +201,15 @@ func (in *integration) estimate(c *claim, left uint64, hasDevice bool, sample in
 		// The daemon pins each client to its part (set_default_device_pinned_mem_limit).
 		c.used, c.method = mulDiv(pp.UsableBytes, uint64(c.h.replicas), uint64(pp.Replicas)), Limit
 		c.measured = hasDevice
+	case c.h.limit > 0:
+		c.used, c.method, c.measured = c.h.limit, Limit, false
 	case hasDevice && claims == 1 && missing == 1 && !pp.data.perPod && !pp.data.copied && (pp.whole() || pp.Mode != ModeTimeSlicing || c.h.flags&FlagPlacementInferred == 0):
 		c.used, c.method, c.measured, c.sample = left, SoleHolder, true, sample
 	case hasDevice && slots > 0:
 		c.used, c.method, c.measured, c.sample = mulDiv(left, uint64(c.h.replicas), uint64(slots)), ReplicaRequest, true, sample
 	case hasDevice:
 		c.used, c.method, c.measured, c.sample = left/uint64(missing), Even, true, sample
-	case pp.whole() && c.h.replicas > 0:
+	case (pp.whole() || pp.Mode == ModeDRA && claims == 1) && c.h.replicas > 0:
 		c.method = ReplicaRequest // it holds the whole; what it used is not known
 	case pp.Replicas > 0 && c.h.replicas > 0:
 		c.used, c.method = mulDiv(pp.UsableBytes, uint64(min(c.h.replicas, pp.Replicas)), uint64(pp.Replicas)), ReplicaRequest
@@ -232,15 +234,19 @@ func mulDiv(a, b, d uint64) uint64 {
 
 // demands returns what a claim takes up under each definition, in units of 1/scale
 // bytes, scale being the partition's replicas, so that usable/R is exact.
-func (in *integration) demands(c claim, scale uint64) [columns]uint64 {
+func (in *integration) demands(c claim, scale uint64, alone bool) [columns]uint64 {
 	pp := in.pp
 	usable := max(pp.UsableBytes, 1) * scale
 	used := c.used * scale
 	var reserved, replica uint64
 	switch {
 	case c.h.replicas == 0: // rogue: pays what it uses
-	case pp.whole(), pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod:
+	case pp.whole(), pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod, pp.Mode == ModeDRA && alone:
 		return [columns]uint64{usable, usable, usable, usable, usable}
+	case c.h.limit > 0:
+		reserved = min(c.h.limit, max(pp.UsableBytes, 1)) * scale
+		replica = reserved
+	case pp.Mode == ModeDRA: // inside a claim that pods share, by use
 	case pp.Mode == ModeMPS && pp.Replicas > 0:
 		reserved = max(pp.UsableBytes, 1) * uint64(c.h.replicas)
 		replica = reserved
@@ -261,7 +267,7 @@ func (in *integration) account(seg interval, claims []claim, slots int, unattrib
 	stray := unattributed * scale
 	sums[colUsed], sums[colMaxNone], sums[colMaxReplica] = stray, stray, stray
 	for i, c := range claims {
-		demands[i] = in.demands(c, scale)
+		demands[i] = in.demands(c, scale, len(claims) == 1)
 		for k := range sums {
 			sums[k] += demands[i][k]
 		}
@@ -293,7 +299,9 @@ func (in *integration) account(seg interval, claims []claim, slots int, unattrib
 		free = MIGUnpartitioned
 	case len(claims) == 0 && !hasDevice:
 		free = NoTelemetry
-	case pp.Replicas > 1 && slots >= pp.Replicas:
+	case pp.Mode == ModeDRA && len(claims) > 0:
+		free = ClaimIdle
+	case pp.Replicas > 1 && slots >= pp.Replicas && pp.Mode != ModeFraction:
 		free = SlotHeld
 	}
 	for k := range sums {

@@ -19,7 +19,8 @@ type Inventory struct {
 	Nodes      map[string]*Node // by name
 	Pods       map[string]*Pod  // by UID
 	Namespaces map[string]map[string]string
-	covered    []interval // when the inventory itself was seen
+	resources  map[string]bool // further GPU resources
+	covered    []interval      // when the inventory itself was seen
 	byName     map[string][]*Pod
 	onNode     map[string][]*Pod // each in the order of their UIDs
 	unlisted   map[string]*Pod   // pods that only device series name
@@ -45,8 +46,11 @@ type Node struct {
 }
 
 // NewInventory builds an inventory from kube-state-metrics series.
-func NewInventory(series []Series) *Inventory {
-	inv := &Inventory{Nodes: map[string]*Node{}, Pods: map[string]*Pod{}, Namespaces: map[string]map[string]string{}, byName: map[string][]*Pod{}, unlisted: map[string]*Pod{}}
+func NewInventory(series []Series, settings Settings) *Inventory {
+	inv := &Inventory{Nodes: map[string]*Node{}, Pods: map[string]*Pod{}, Namespaces: map[string]map[string]string{}, byName: map[string][]*Pod{}, unlisted: map[string]*Pod{}, resources: map[string]bool{}}
+	for _, r := range settings.Resources {
+		inv.resources[resourceName(r)] = true
+	}
 	targets := scrapesByTarget(series)
 	sort.SliceStable(series, func(i, j int) bool { return lessSeries(series[i], series[j]) })
 	for _, s := range series {
@@ -144,7 +148,7 @@ func (inv *Inventory) addNode(s Series, sc scrapes) {
 		case "memory":
 			n.MemoryBytes = int64(last)
 		default:
-			if IsGPUResource(r) {
+			if inv.isGPU(r) {
 				n.GPUCapacity[r] = max(n.GPUCapacity[r], int64(last))
 			}
 		}
@@ -189,10 +193,29 @@ func InstanceIDOf(providerID string) string {
 	return path.Base(rest)
 }
 
-// IsGPUResource reports whether a resource, as kube-state-metrics spells it,
-// stands for GPUs: nvidia_com_gpu, nvidia_com_gpu_shared, nvidia_com_mig_1g_5gb.
-func IsGPUResource(r string) bool {
-	return r == "nvidia_com_gpu" || r == "nvidia_com_gpu_shared" || strings.HasPrefix(r, "nvidia_com_mig_")
+// isGPU reports whether a resource, as kube-state-metrics spells it, stands for GPUs:
+// nvidia_com_gpu, nvidia_com_gpu_shared, nvidia_com_mig_1g_5gb, amd_com_gpu, and what
+// the settings add.
+func (inv *Inventory) isGPU(r string) bool {
+	return r == "nvidia_com_gpu" || r == "nvidia_com_gpu_shared" || r == "amd_com_gpu" || isMIGResource(r) || inv.resources[r]
+}
+
+func isMIGResource(r string) bool { return strings.HasPrefix(r, "nvidia_com_mig_") }
+
+// Settings is what a cluster's owner knows and its metrics do not say.
+type Settings struct {
+	// Resources are further extended resources that stand for whole GPUs or client
+	// slots, as Kubernetes spells them: example.com/gpu.
+	Resources []string
+	// Modes override the sharing mode by node pool; the first match wins.
+	Modes []ModeOverride
+}
+
+// ModeOverride sets the sharing mode of a pool's whole GPUs.
+type ModeOverride struct {
+	NodePool string // * is a wildcard
+	Mode     Mode
+	Replicas int // client slots a GPU, for time_slicing and mps
 }
 
 // workloadLabel reads a label that Prometheus may have renamed: with honorLabels

@@ -11,6 +11,9 @@ const (
 	ModeTimeSlicing Mode = "time_slicing"
 	ModeMPS         Mode = "mps"
 	ModeMIG         Mode = "mig"
+	ModePartition   Mode = "partition" // AMD compute partitions
+	ModeFraction    Mode = "fraction"  // HAMi, Run:ai, KAI: a part of a GPU's memory by limit
+	ModeDRA         Mode = "dra"       // a ResourceClaim holds the device
 	ModeUnknown     Mode = "unknown"
 )
 
@@ -45,6 +48,7 @@ const (
 	SlotHeld     Category = "slot_held"
 	Unattributed Category = "unattributed"
 	NoTelemetry  Category = "no_telemetry"
+	ClaimIdle    Category = "claim_idle" // free memory of a device that a claim shared by pods holds
 	// MIGUnpartitioned is also the category of a MIG-enabled GPU with no instance.
 	MIGUnpartitioned Category = "mig_unpartitioned"
 )

@@ -10,6 +10,8 @@ type holder struct {
 	byUID    bool // its samples carry the pod's UID
 	cells    []cell
 	flags    Flags
+	limit    uint64 // the most it may use, in bytes; 0 where nothing limits it
+	claim    string // the DRA claim it holds the partition by
 }
 
 // place finds out which pod holds which partition. Samples that name a pod place
@@ -18,11 +20,7 @@ type holder struct {
 func (f *nodeFold) place(parts []*placedPart, pods []*Pod) {
 	left := map[string]int{} // units requested and not yet placed, by UID
 	for _, p := range pods {
-		for r, q := range p.Requests {
-			if IsGPUResource(r) {
-				left[p.UID] += int(q)
-			}
-		}
+		left[p.UID] = int(p.gpuRequest())
 	}
 	f.placeNamed(parts, left)
 	sort.SliceStable(pods, func(i, j int) bool {
@@ -78,6 +76,10 @@ func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 		for i, n := range places {
 			h := n.pp.hold(p, slots[i], 0)
 			h.byUID = n.ref.uid != ""
+			if n.pp.part != nil {
+				h.limit = max(h.limit, n.pp.part.limits[n.ref].bytes)
+				h.claim = n.pp.part.claims[n.ref]
+			}
 			h.cells = n.pp.data.cut(n.ref, p.life)
 			if f.inv.Pods[uid] == nil {
 				h.flags |= FlagHolderUnlisted
@@ -122,7 +124,13 @@ func shareOut(requested int, slots []int, whole func(int) bool) int {
 
 // whole reports whether a single holder takes all of the partition.
 func (pp *placedPart) whole() bool {
-	return pp.Mode == ModeExclusive || pp.Mode == ModeMIG && pp.Replicas <= 1
+	switch pp.Mode {
+	case ModeExclusive:
+		return true
+	case ModeMIG, ModePartition:
+		return pp.Replicas <= 1
+	}
+	return false
 }
 
 // podsFor finds the pods a series names that lived within the hour: one by UID; by
@@ -198,7 +206,7 @@ func (f *nodeFold) roomiest(parts []*placedPart, p *Pod) *placedPart {
 // strategy.
 func (pp *placedPart) offers(p *Pod) bool {
 	if pp.Mode != ModeMIG {
-		return p.Requests["nvidia_com_gpu"]+p.Requests["nvidia_com_gpu_shared"] > 0
+		return p.wholeRequest() > 0
 	}
 	for r, q := range p.Requests {
 		if q > 0 && (r == "nvidia_com_mig_"+resourceName(pp.Profile) || r == "nvidia_com_gpu" || r == "nvidia_com_mig_"+resourceName(pp.Profile)+"_shared") {
@@ -206,4 +214,29 @@ func (pp *placedPart) offers(p *Pod) bool {
 		}
 	}
 	return false
+}
+
+// wholeRequest is what a pod requests of whole GPUs or client slots of them.
+func (p *Pod) wholeRequest() int64 {
+	var n int64
+	for r, q := range p.Requests {
+		if r != "cpu" && r != "memory" && !isMIGResource(r) {
+			n += q
+		}
+	}
+	return n
+}
+
+// settleMode corrects the partition's mode by what its holders show: limits that
+// something enforces, or claims.
+func (pp *placedPart) settleMode() {
+	for _, h := range pp.holders {
+		switch {
+		case h.limit > 0 && pp.Mode != ModeMIG && pp.Mode != ModeMPS:
+			pp.Mode = ModeFraction
+			return
+		case h.claim != "" && pp.Mode != ModeMIG:
+			pp.Mode = ModeDRA
+		}
+	}
 }

@@ -75,7 +75,7 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 		switch r := s.Labels["resource"]; {
 		case r == "cpu":
 			p.request(r, workloadLabel(s.Labels, "container"), int64(last*1000+0.5))
-		case r == "memory", IsGPUResource(r):
+		case r == "memory", inv.isGPU(r):
 			p.request(r, workloadLabel(s.Labels, "container"), int64(last))
 		}
 	}

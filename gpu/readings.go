@@ -42,8 +42,14 @@ func newReadings(p *part) *readings {
 		switch {
 		case sc.bare != nil:
 			device = append(device, point{t, *sc.bare})
-		case !r.perPod:
+		case !r.perPod && !sc.own:
 			device = append(device, point{t, sc.used})
+		}
+	}
+	for ref, l := range p.limits { // a pod that has not touched the GPU yet has a limit and no use
+		if _, ok := r.labels[ref]; !ok {
+			r.labels[ref] = 0
+			r.spans[ref] = l.seen
 		}
 	}
 	r.device = cells(device, r.every, everlasting)
@@ -65,6 +71,10 @@ var everlasting = interval{math.MinInt64, math.MaxInt64}
 func (r *readings) classify(p *part, times []int64) {
 	for _, t := range times {
 		sc := p.scrapes[t]
+		if sc.own {
+			r.perPod = true
+			continue
+		}
 		equal := true
 		for ref, v := range sc.pods {
 			// Only an exporter that reports per process keeps the device's own

@@ -23,13 +23,19 @@ func (f *nodeFold) expectedDevices(pods []*Pod) int {
 	}
 	var most int64
 	for _, p := range pods {
-		most = max(most, p.Requests["nvidia_com_gpu"])
+		most = max(most, p.wholeRequest())
 	}
 	return int(most)
 }
 
 func (n *Node) wholeGPUCapacity() int64 {
-	return n.GPUCapacity["nvidia_com_gpu"] + n.GPUCapacity["nvidia_com_gpu_shared"]
+	var sum int64
+	for r, c := range n.GPUCapacity {
+		if !isMIGResource(r) {
+			sum += c
+		}
+	}
+	return sum
 }
 
 func labelReplicas(n *Node) int {
@@ -44,7 +50,13 @@ func labelReplicas(n *Node) int {
 // sharing tells the mode and the client slots of a node's whole GPUs, in the
 // order of reference/gpu-telemetry.md §4: labels, then capacity over the count of
 // physical GPUs; the shape of the data is the partition's own business.
-func sharing(n *Node, devices int) (Mode, int) {
+func (f *nodeFold) sharing(devices int) (Mode, int) {
+	n := f.node
+	for _, o := range f.settings.Modes {
+		if n != nil && matchPool(o.NodePool, n.Pool) {
+			return o.Mode, max(1, o.Replicas)
+		}
+	}
 	if n == nil {
 		return ModeUnknown, 0
 	}

@@ -9,54 +9,6 @@ import (
 	"gpuledger/billing/period"
 )
 
-// DeviceMetrics are the exporter families that are read: the memory families of
-// dcgm-exporter in MiB (before 4.9) and in bytes (after), and two utilisation
-// signals that are kept beside memory.
-var DeviceMetrics = []string{
-	"DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED", "DCGM_FI_DEV_FB_TOTAL",
-	"DCGM_FI_DEV_FB_USED_BYTES", "DCGM_FI_DEV_FB_FREE_BYTES", "DCGM_FI_DEV_FB_RESERVED_BYTES", "DCGM_FI_DEV_FB_CAPACITY_BYTES",
-	"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_POWER_USAGE",
-}
-
-type family int
-
-const (
-	famNone family = iota
-	famUsed
-	famFree
-	famReserved
-	famTotal
-	famUtil
-	famEngine
-	famPower // only that it is there: a GPU without memory series may still be seen
-)
-
-// familyOf tells a metric's meaning and its unit in bytes (1 or 1 MiB).
-func familyOf(metric string) (family, float64) {
-	name := strings.TrimPrefix(strings.TrimPrefix(metric, "DCGM_FI_DEV_"), "DCGM_FI_PROF_")
-	unit := float64(1 << 20)
-	if strings.HasSuffix(name, "_BYTES") {
-		name, unit = strings.TrimSuffix(name, "_BYTES"), 1
-	}
-	switch name {
-	case "FB_USED":
-		return famUsed, unit
-	case "FB_FREE":
-		return famFree, unit
-	case "FB_RESERVED":
-		return famReserved, unit
-	case "FB_TOTAL", "FB_CAPACITY":
-		return famTotal, unit
-	case "GPU_UTIL":
-		return famUtil, 0.01
-	case "GR_ENGINE_ACTIVE":
-		return famEngine, 1
-	case "POWER_USAGE":
-		return famPower, 1
-	}
-	return famNone, 0
-}
-
 // Telemetry is what the exporters say of a cluster's devices over a window.
 type Telemetry struct {
 	devices map[string]*device // by UUID
@@ -80,6 +32,21 @@ type part struct {
 	usable  uint64            // largest used + free seen at one instant
 	total   uint64
 	reserve uint64
+	limits  map[podRef]limit  // the most each pod may use, where something enforces it
+	claims  map[podRef]string // DRA claims by pod
+}
+
+// limit is the most a pod may use, and when that was said.
+type limit struct {
+	bytes uint64
+	seen  interval
+}
+
+func (l limit) with(bytes uint64, at int64) limit {
+	if l.seen == (interval{}) {
+		l.seen = interval{at, at + 1}
+	}
+	return limit{max(l.bytes, bytes), interval{min(l.seen.start, at), max(l.seen.end, at+1)}}
 }
 
 // scrape is what one scrape says of a part's used bytes.
@@ -91,6 +58,7 @@ type scrape struct {
 	free    uint64
 	hasUsed bool
 	hasFree bool
+	own     bool // the pods' figures are their own
 }
 
 // podRef is how a series names its pod.
@@ -120,12 +88,16 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 	t := &Telemetry{devices: map[string]*device{}}
 	sort.SliceStable(series, func(i, j int) bool { return lessSeries(series[i], series[j]) })
 	for _, s := range series {
+		how, known := exporterData[s.Metric]
+		if !known {
+			continue
+		}
+		s = how.canonical(s)
 		uuid := s.Labels["UUID"]
 		if uuid == "" {
 			uuid = s.Labels["uuid"]
 		}
-		fam, unit := familyOf(s.Metric)
-		if uuid == "" || fam == famNone {
+		if uuid == "" {
 			continue
 		}
 		d := t.devices[uuid]
@@ -139,7 +111,7 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 		if n := nodeOf(s, inv); n != "" {
 			d.node = n
 		}
-		d.add(s, fam, unit, spanMicros(hour))
+		d.add(s, how, spanMicros(hour))
 	}
 	for _, d := range t.devices {
 		for _, p := range d.parts {
@@ -149,16 +121,20 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 	return t
 }
 
-func (d *device) add(s Series, fam family, unit float64, hour interval) {
+func (d *device) add(s Series, how reading, hour interval) {
+	fam := how.fam
 	key := partKey{s.Labels["GPU_I_ID"], s.Labels["GPU_I_PROFILE"]}
 	p := d.parts[key]
-	if p == nil && fam <= famTotal {
-		p = &part{partKey: key, scrapes: map[int64]*scrape{}}
+	if p == nil && fam.memory() {
+		p = &part{partKey: key, scrapes: map[int64]*scrape{}, limits: map[podRef]limit{}, claims: map[podRef]string{}}
 		d.parts[key] = p
 	}
 	ref, named := podOf(s)
+	if claim := s.Labels["dra_claim_name"]; claim != "" && named && p != nil {
+		p.claims[ref] = s.Labels["dra_claim_namespace"] + "/" + claim
+	}
 	for _, x := range s.Samples {
-		v, ok := d.accept(x.Value, fam, unit)
+		v, ok := d.accept(x.Value, how)
 		if !ok {
 			continue
 		}
@@ -180,12 +156,16 @@ func (d *device) add(s Series, fam family, unit float64, hour interval) {
 		case famTotal:
 			p.total = max(p.total, uint64(v))
 			continue
+		case famLimit:
+			p.limits[ref] = p.limits[ref].with(uint64(v), at)
+			continue
 		}
 		sc := p.scrapes[at]
 		if sc == nil {
 			sc = &scrape{}
 			p.scrapes[at] = sc
 		}
+		sc.own = sc.own || how.ownPod
 		sc.add(fam, uint64(v), ref, named, s.Labels["vgpu"])
 	}
 }
@@ -223,23 +203,27 @@ const (
 
 // accept converts a value to bytes (or to a ratio for utilisation) and refuses
 // what can be no measurement, counting it by reason.
-func (d *device) accept(v float64, fam family, unit float64) (float64, bool) {
+func (d *device) accept(v float64, how reading) (float64, bool) {
+	fam, unit := how.fam, how.unit
+	if how.amd && v >= blankInt32 {
+		unit = 1 // some builds of the exporter give bytes: no card has 2 PiB
+	}
 	reason := ""
 	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		reason = "nan"
 	case v < 0:
 		reason = "negative"
-	case v >= blankInt64 || unit != 1 && v >= blankInt32 || fam >= famUtil && v >= blankInt32:
+	case v >= blankInt64 || unit != 1 && v >= blankInt32 || !fam.memory() && v >= blankInt32:
 		reason = "blank"
-	case fam < famUtil && d.impossible(v*unit):
+	case fam.memory() && d.impossible(v*unit):
 		reason = "impossible_size"
 	}
 	if reason != "" {
 		d.dropped[reason]++
 		return 0, false
 	}
-	if fam < famUtil {
+	if fam.memory() {
 		return math.Round(v * unit), true
 	}
 	return v * unit, true
@@ -260,7 +244,7 @@ func (p *part) finish() {
 			p.usable = max(p.usable, sc.used+sc.free)
 		}
 	}
-	if p.total > 0 && p.reserve > 0 && p.total > p.reserve {
+	if p.total > p.reserve && (p.reserve > 0 || p.usable == 0) {
 		p.usable = p.total - p.reserve
 	}
 }

@@ -34,12 +34,12 @@ type Chunk struct {
 // Fold reads the hours of a span from a source, in order, and passes them on in
 // chunks. Memory does not grow with the span. Equal reads equal labels to choose
 // the cluster within a shared store.
-func Fold(ctx context.Context, src Source, equal map[string]string, span period.Span, emit func(Chunk) error) error {
+func Fold(ctx context.Context, src Source, equal map[string]string, settings gpu.Settings, span period.Span, emit func(Chunk) error) error {
 	hours := span.Hours()
 	size := maxHoursPerRead
 	for len(hours) > 0 {
 		n := min(size, len(hours))
-		c, err := foldChunk(ctx, src, equal, hours[:n])
+		c, err := foldChunk(ctx, src, equal, settings, hours[:n])
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func Fold(ctx context.Context, src Source, equal map[string]string, span period.
 	return nil
 }
 
-func foldChunk(ctx context.Context, src Source, equal map[string]string, hours []time.Time) (Chunk, error) {
+func foldChunk(ctx context.Context, src Source, equal map[string]string, settings gpu.Settings, hours []time.Time) (Chunk, error) {
 	c := Chunk{Span: period.Span{Start: hours[0], End: hours[len(hours)-1].Add(time.Hour)}}
 	read := c.Span.Grow(gpu.Neighbourhood)
 	inventory, err := c.read(ctx, src, Selector{Metrics: gpu.InventoryMetrics, Equal: equal}, read)
@@ -74,7 +74,7 @@ func foldChunk(ctx context.Context, src Source, equal map[string]string, hours [
 	for i, h := range hours {
 		g.Go(func() error {
 			around := period.Hour(h).Grow(gpu.Neighbourhood)
-			c.Hours[i] = gpu.FoldHour(clip(inventory, around), clip(devices, around), h)
+			c.Hours[i] = gpu.FoldHour(clip(inventory, around), clip(devices, around), h, settings)
 			return nil
 		})
 	}

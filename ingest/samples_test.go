@@ -64,7 +64,7 @@ func TestFoldDoesNotDependOnRequestSize(t *testing.T) {
 	src := &memory{series: fleetSeries(span.Grow(20 * time.Minute))}
 	fold := func(s period.Span) map[time.Time][]gpu.NodeHour {
 		out := map[time.Time][]gpu.NodeHour{}
-		if err := Fold(t.Context(), src, nil, s, func(c Chunk) error {
+		if err := Fold(t.Context(), src, nil, gpu.Settings{}, s, func(c Chunk) error {
 			for _, h := range c.Hours {
 				out[h.Hour] = h.Nodes
 			}
@@ -92,12 +92,12 @@ func TestFoldDoesNotDependOnRequestSize(t *testing.T) {
 
 func TestFoldStopsAtAnError(t *testing.T) {
 	boom := errors.New("boom")
-	err := Fold(t.Context(), &memory{fail: boom}, nil, period.Hour(noon), func(Chunk) error { t.Error("emitted"); return nil })
+	err := Fold(t.Context(), &memory{fail: boom}, nil, gpu.Settings{}, period.Hour(noon), func(Chunk) error { t.Error("emitted"); return nil })
 	if !errors.Is(err, boom) {
 		t.Error(err)
 	}
 	n := 0
-	err = Fold(t.Context(), &memory{}, nil, period.Span{Start: noon, End: noon.Add(48 * time.Hour)}, func(Chunk) error { n++; return boom })
+	err = Fold(t.Context(), &memory{}, nil, gpu.Settings{}, period.Span{Start: noon, End: noon.Add(48 * time.Hour)}, func(Chunk) error { n++; return boom })
 	if !errors.Is(err, boom) || n != 1 {
 		t.Error(err, n)
 	}

@@ -29,6 +29,7 @@ type Idle struct {
 	SlotHeld    *Rule  `yaml:"slot_held" json:"slot_held,omitempty"`
 	NotReady    *Rule  `yaml:"not_ready" json:"not_ready,omitempty"`
 	MIG         *Rule  `yaml:"mig_unpartitioned" json:"mig_unpartitioned,omitempty"`
+	ClaimIdle   *Rule  `yaml:"claim_idle" json:"claim_idle,omitempty"`
 	Pools       []Pool `yaml:"pools" json:"pools,omitempty"`
 }
 
@@ -98,7 +99,7 @@ func (r *Rule) check(key string, replica bool) error {
 func (i *Idle) validate() error {
 	checks := []error{
 		i.Default.check("default", false), i.Unallocated.check("unallocated", false), i.SlotHeld.check("slot_held", true),
-		i.NotReady.check("not_ready", false), i.MIG.check("mig_unpartitioned", false),
+		i.NotReady.check("not_ready", false), i.MIG.check("mig_unpartitioned", false), i.ClaimIdle.check("claim_idle", false),
 	}
 	for _, p := range i.Pools {
 		if p.NodePool == "" {
@@ -124,7 +125,7 @@ func (i *Idle) normalise() {
 			}
 		}
 	}
-	set(ScopeDevice, i.SlotHeld)
+	set(ScopeDevice, i.SlotHeld, i.ClaimIdle)
 	set(ScopeNode, i.Unallocated, i.NotReady, i.MIG)
 	for k := range i.Pools {
 		p := &i.Pools[k]
@@ -150,6 +151,11 @@ func (i *Idle) For(category, pool string) Rule {
 	}
 	r := i.Default
 	switch category {
+	case "claim_idle":
+		if i.ClaimIdle == nil {
+			return Rule{Policy: Keep} // it belongs to the claim: only a rule of its own moves it
+		}
+		return *i.ClaimIdle
 	case "unallocated", "slot_held", "not_ready", "mig_unpartitioned":
 	default:
 		return Rule{Policy: Keep} // what is not idle is not moved by the default

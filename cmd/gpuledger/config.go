@@ -44,6 +44,25 @@ type ClusterConfig struct {
 	Name    string        `yaml:"name"`
 	ID      string        `yaml:"id"` // stable over renames; default: the name
 	Metrics MetricsConfig `yaml:"metrics"`
+
+	Resources []string     `yaml:"resources"` // further extended resources that are GPUs: example.com/gpu
+	Modes     []ModeConfig `yaml:"modes"`     // sharing modes by node pool, where labels do not tell
+}
+
+// ModeConfig sets the sharing mode of a node pool's whole GPUs.
+type ModeConfig struct {
+	NodePool string `yaml:"node_pool"` // * is a wildcard
+	Mode     string `yaml:"mode"`      // exclusive | time_slicing | mps
+	Replicas int    `yaml:"replicas"`  // client slots a GPU
+}
+
+// settings is what of the cluster's configuration the folding of samples needs.
+func (cl *ClusterConfig) settings() gpu.Settings {
+	s := gpu.Settings{Resources: cl.Resources}
+	for _, m := range cl.Modes {
+		s.Modes = append(s.Modes, gpu.ModeOverride{NodePool: m.NodePool, Mode: gpu.Mode(m.Mode), Replicas: m.Replicas})
+	}
+	return s
 }
 
 // MetricsConfig is one telemetry store.
@@ -119,6 +138,16 @@ func (c *Config) validate() error {
 			return fmt.Errorf("clusters: %s is there twice; give each its own id", cl.ID)
 		}
 		seen[cl.ID] = true
+		for _, m := range cl.Modes {
+			switch {
+			case m.NodePool == "":
+				return fmt.Errorf("clusters: %s: modes: an entry without node_pool", cl.Name)
+			case m.Mode != "exclusive" && m.Mode != "time_slicing" && m.Mode != "mps":
+				return fmt.Errorf("clusters: %s: modes: %q is not exclusive, time_slicing or mps", cl.Name, m.Mode)
+			case m.Mode != "exclusive" && m.Replicas < 2:
+				return fmt.Errorf("clusters: %s: modes: %s needs replicas of at least 2", cl.Name, m.Mode)
+			}
+		}
 		switch m := cl.Metrics; m.Type {
 		case "prometheus":
 			if m.URL == "" {

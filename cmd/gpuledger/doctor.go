@@ -230,7 +230,7 @@ func countOf(seen map[string]int, metrics []string) int {
 
 // nodes compares what each GPU node shows with what it should have.
 func (c *doctor) nodes(cl ClusterConfig, inventory, devices []gpu.Series, span period.Span) {
-	folded := gpu.FoldHour(inventory, devices, span.Start.UTC().Truncate(time.Hour))
+	folded := gpu.FoldHour(inventory, devices, span.Start.UTC().Truncate(time.Hour), cl.settings())
 	if len(folded.Nodes) == 0 {
 		c.bad("telemetry", cl.Name, "no GPU node in the newest hour", "check that metrics.match names the right cluster")
 	}

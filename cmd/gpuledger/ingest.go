@@ -322,7 +322,7 @@ func (a *app) foldInto(ctx context.Context, db *database, cl ClusterConfig, src 
 	started := a.now()
 	stop := a.progress(fmt.Sprintf("samples of %s, %s", cl.Name, span))
 	defer stop()
-	return ingest.Fold(ctx, src, cl.Metrics.Match, span, func(c ingest.Chunk) error {
+	return ingest.Fold(ctx, src, cl.Metrics.Match, cl.settings(), span, func(c ingest.Chunk) error {
 		res, err := db.SaveHours(ctx, warehouse.SampleLoad{
 			Cluster: cl.ID, ClusterName: cl.Name, Span: c.Span, Driver: about.Driver, ServerVersion: about.Version, Settings: settingsHash(cl),
 			Series: c.Series, Samples: c.Samples, Started: started, AllowLess: allowLess,
@@ -350,7 +350,7 @@ const partlySeen = 3_300_000_000
 
 // settingsHash identifies what samples were read with, apart from where they came from.
 func settingsHash(cl ClusterConfig) [32]byte {
-	b, err := json.Marshal(map[string]any{"metrics": gpu.DeviceMetrics, "inventory": gpu.InventoryMetrics, "match": cl.Metrics.Match})
+	b, err := json.Marshal(map[string]any{"metrics": gpu.DeviceMetrics, "inventory": gpu.InventoryMetrics, "match": cl.Metrics.Match, "settings": cl.settings()})
 	if err != nil {
 		panic(err) // strings and maps of them always marshal
 	}

@@ -251,7 +251,7 @@ func TestPublishedSamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			var nodes []gpu.NodeHour
-			err = ingest.Fold(t.Context(), src, nil, period.Hour(hour), func(ch ingest.Chunk) error {
+			err = ingest.Fold(t.Context(), src, nil, gpu.Settings{}, period.Hour(hour), func(ch ingest.Chunk) error {
 				nodes = append(nodes, ch.Hours[0].Nodes...)
 				return nil
 			})
