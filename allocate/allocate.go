@@ -53,7 +53,7 @@ type Hour struct {
 	Start         time.Time
 	Seen          bool
 	CoveredMicros int64
-	gpu.NodeHour
+	gpu.NodeHour  // its Pool is the node's at the time
 }
 
 // Window is the stretch of time that one or more bill lines of a node charge.
@@ -73,6 +73,7 @@ type Target struct {
 	MovedBy  string // the policy that moved a remainder to PodUID, "" otherwise
 	Model    string
 	Mode     gpu.Mode
+	Pool     string // node pool at the time
 	Owner    policy.Owner
 }
 
@@ -81,7 +82,7 @@ func (t Target) Key() string { return t.key() }
 
 // key orders and identifies a target by meaning, never by a database id.
 func (t Target) key() string {
-	return strings.Join([]string{t.Category, t.MovedBy, t.PodUID, t.Model, string(t.Mode), t.Owner.Key()}, "\x01")
+	return strings.Join([]string{t.Category, t.MovedBy, t.PodUID, t.Model, string(t.Mode), t.Pool, t.Owner.Key()}, "\x01")
 }
 
 // Share is one target's part of a window.

@@ -14,8 +14,10 @@ func (s *split) finish() ([]Share, error) {
 	entries := s.ordered()
 	if len(entries) == 0 {
 		model := s.w.Node.ExpectedModel
+		s.pool = s.w.Node.Pool
 		t := s.remainderTarget(string(gpu.NoTelemetry), model, gpu.ModeUnknown)
 		out := Whole(t.Category, model, t.Mode, t.Owner)
+		out.Pool = t.Pool
 		return []Share{out}, nil
 	}
 	weights := make([]money.Weight, len(entries))
@@ -101,6 +103,7 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 	var out []Share
 	for i := range shares {
 		sh := shares[i]
+		s.pool = sh.Pool
 		rule := s.ruleFor(sh.Category)
 		if sh.Category == PodCategory || sh.PodUID != "" || rule.Policy == policy.Keep || rule.Scope != policy.ScopeNode || len(receivers) == 0 {
 			out = append(out, sh)

@@ -62,7 +62,7 @@ func (s *split) ruleFor(category string) policy.Rule {
 	if category == string(gpu.Unattributed) && s.p.Unattributed.Mode == "spread" {
 		return policy.Rule{Policy: policy.Proportional, Scope: policy.ScopeDevice}
 	}
-	return s.p.Idle.For(category, s.w.Node.Pool)
+	return s.p.Idle.For(category, s.pool)
 }
 
 // redistribute shares a remainder out over the partition's holders, and reports
@@ -105,8 +105,8 @@ func slotTime(r *gpu.Row) uint64 { return heldTime(r) * uint64(r.Replicas) }
 func (s *split) podTarget(h Hour, uid, model string, mode gpu.Mode, category, movedBy string) Target {
 	pod := s.w.Pods[uid]
 	owner := s.owners.Resolve(policy.Subject{
-		Cluster: s.w.Node.Cluster, Namespace: pod.Namespace, Workload: pod.Workload, NodePool: s.w.Node.Pool, Account: s.w.Node.Account,
+		Cluster: s.w.Node.Cluster, Namespace: pod.Namespace, Workload: pod.Workload, NodePool: s.pool, Account: s.w.Node.Account,
 		Labels: pod.Labels, NamespaceLabels: pod.NSLabels, Annotations: pod.Notes,
 	}, h.Start)
-	return Target{PodUID: uid, Category: category, MovedBy: movedBy, Model: model, Mode: mode, Owner: owner}
+	return Target{PodUID: uid, Category: category, MovedBy: movedBy, Model: model, Mode: mode, Pool: s.pool, Owner: owner}
 }

@@ -36,6 +36,7 @@ type split struct {
 	place   Contribution // where the walk is, for trace
 	slices  uint64       // least common multiple of the partitions' normalisers
 	weights bool         // several models: price weights decide
+	pool    string       // node pool of the hour under way
 	devices int          // devices of the node, at most over its hours
 }
 
@@ -144,9 +145,11 @@ func (s *split) priceWeight(model string, at time.Time) (uint64, error) {
 // hour adds one hour and returns how much of it the node was ready and how much of
 // it nothing is known about, in units of scale.
 func (s *split) hour(h Hour, overlap uint64) (ready, uncovered uint64, err error) {
+	s.pool = s.w.Node.Pool
 	if !h.Seen {
 		return 0, uint64(hourMicros-h.CoveredMicros) * overlap, nil
 	}
+	s.pool = h.Pool
 	s.place = Contribution{Hour: h.Start}
 	for _, d := range h.Devices {
 		s.place.Device = d.UUID
@@ -209,7 +212,7 @@ func sortedKeys[V any](m map[string]V) []string {
 
 // remainder adds the billed time beyond what the node was ready for.
 func (s *split) remainder(ready, uncovered uint64) {
-	s.place = Contribution{Hour: s.w.Span.Start}
+	s.place, s.pool = Contribution{Hour: s.w.Span.Start}, s.w.Node.Pool
 	billed := uint64(s.w.BilledMicros)
 	if span := uint64(s.w.Span.Micros()); billed == 0 || billed > span {
 		billed = span
@@ -260,7 +263,7 @@ func (s *split) onlyModel() string {
 }
 
 func (s *split) remainderTarget(category, model string, mode gpu.Mode) Target {
-	return Target{Category: category, Model: model, Mode: mode, Owner: s.p.PayerOf(category, s.w.Node.Pool, s.w.Node.Account)}
+	return Target{Category: category, Model: model, Mode: mode, Pool: s.pool, Owner: s.p.PayerOf(category, s.pool, s.w.Node.Account)}
 }
 
 func (s *split) entry(t Target) *entry {

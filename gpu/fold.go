@@ -17,17 +17,56 @@ const Neighbourhood = 15 * time.Minute
 // side; the result does not depend on their order, nor on what was read with them.
 func FoldHour(inventory, devices []Series, hour time.Time, settings Settings) ClusterHour {
 	span := period.Span{Start: hour, End: hour.Add(time.Hour)}
-	inv := NewInventory(inventory, settings)
+	inv := NewInventory(inventory, settings, span)
 	tel := NewTelemetry(devices, inv, span)
 	out := ClusterHour{Hour: hour, CoveredMicros: total(intersect(inv.covered, []interval{spanMicros(span)})), Unplaced: tel.Unplaced(), Inventory: inv}
 	for _, name := range gpuNodes(inv, tel) {
-		f := nodeFold{inv: inv, settings: settings, hour: spanMicros(span), name: name, node: inv.Nodes[name], devices: tel.devicesOf(name)}
-		if nh, ok := f.fold(); ok {
-			nh.Hour = hour
-			out.Nodes = append(out.Nodes, nh)
+		for _, f := range foldsOf(inv, tel, name, spanMicros(span)) {
+			f.settings = settings
+			if nh, ok := f.fold(); ok {
+				nh.Hour = hour
+				out.Nodes = append(out.Nodes, nh)
+			}
 		}
 	}
 	return out
+}
+
+// foldsOf returns one fold for each machine that had the node's name within the hour,
+// with the time it had it and the devices seen then. A node known only from outside
+// the hour has none: it was not part of the cluster.
+func foldsOf(inv *Inventory, tel *Telemetry, name string, hour interval) []nodeFold {
+	f := nodeFold{inv: inv, hour: hour, name: name, node: inv.Nodes[name], within: []interval{hour}, devices: tel.devicesOf(name)}
+	if f.node == nil || len(f.node.machines) == 0 {
+		return []nodeFold{f}
+	}
+	var out []nodeFold
+	for _, m := range f.node.machines {
+		one := f
+		one.instanceID, one.providerID = m.instanceID, m.providerID
+		if len(f.node.machines) > 1 {
+			one.within = intersect(m.present, []interval{hour})
+			one.devices = nil
+			for _, d := range f.devices {
+				if len(intersect(d.coverage(), one.within)) > 0 {
+					one.devices = append(one.devices, d)
+				}
+			}
+		}
+		if total(intersect(m.present, []interval{hour})) > 0 || len(f.node.machines) == 1 && total(intersect(inv.covered, []interval{hour})) < hour.length() {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// coverage is when any part of the device has samples.
+func (d *device) coverage() []interval {
+	var all []interval
+	for _, p := range d.parts {
+		all = append(all, p.coverage()...)
+	}
+	return union(all)
 }
 
 // gpuNodes are the nodes with devices, with GPU capacity, or of a GPU instance type.
@@ -56,6 +95,9 @@ type nodeFold struct {
 	name    string
 	node    *Node // nil where kube-state-metrics does not know it
 	devices []*device
+	within  []interval // when the name was this machine's
+
+	instanceID, providerID string
 
 	ready    []interval
 	settings Settings
@@ -66,9 +108,10 @@ type nodeFold struct {
 
 func (f *nodeFold) fold() (NodeHour, bool) {
 	uncovered := f.settleReady()
-	nh := NodeHour{Node: f.name, ReadyMicros: total(f.ready), UncoveredMicros: uncovered}
+	nh := NodeHour{Node: f.name, InstanceID: f.instanceID, ProviderID: f.providerID, ReadyMicros: total(f.ready), UncoveredMicros: uncovered}
 	if f.node != nil {
 		nh.CPUMilli, nh.MemoryBytes = f.node.CPUMilli, f.node.MemoryBytes
+		nh.Pool, nh.InstanceType = f.node.Pool, f.node.InstanceType
 	}
 	if uncovered == f.hour.length() {
 		return nh, false // nothing known: as if it had not been read
@@ -102,18 +145,16 @@ func (f *nodeFold) settleReady() (uncovered int64) {
 	hour := []interval{f.hour}
 	var seen []interval
 	for _, d := range f.devices {
-		for _, p := range d.parts {
-			seen = append(seen, p.coverage()...)
-		}
+		seen = append(seen, d.coverage()...)
 	}
-	seen = intersect(union(seen), hour)
+	seen = intersect(union(seen), f.within)
 	if f.node == nil {
 		f.ready = seen
 		return f.hour.length() - total(seen)
 	}
 	covered := intersect(f.inv.covered, hour)
 	evidence := intersect(seen, complement(covered, f.hour))
-	f.ready = union(append(intersect(f.node.ready, hour), evidence...))
+	f.ready = union(append(intersect(f.node.ready, f.within), evidence...))
 	return f.hour.length() - total(union(append(covered, evidence...)))
 }
 
@@ -136,16 +177,19 @@ func complement(in []interval, within interval) []interval {
 func (f *nodeFold) pods() []*Pod {
 	var out []*Pod
 	for _, p := range f.inv.onNode[f.name] {
-		if p.life.clip(f.hour).length() > 0 {
+		if f.lived(p) > 0 {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
+// lived is how long a pod lived on this machine within the hour.
+func (f *nodeFold) lived(p *Pod) int64 { return total(intersect([]interval{p.life}, f.within)) }
+
 func (f *nodeFold) podUse(p *Pod) PodUse {
 	return PodUse{
-		PodUID: p.UID, LifeMicros: p.life.clip(f.hour).length(),
+		PodUID: p.UID, LifeMicros: f.lived(p),
 		CPUMilli: p.Requests["cpu"], Memory: p.Requests["memory"], GPUs: p.gpuRequest(),
 	}
 }

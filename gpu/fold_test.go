@@ -463,3 +463,147 @@ func TestMIGWithoutInstances(t *testing.T) {
 	check(t, FoldHour(inv, []Series{dcgm("DCGM_FI_DEV_POWER_USAGE", always(75.96))}, hour0, Settings{}), used, want{"mig_unpartitioned", NoMethod, fullHour})
 	check(t, FoldHour(inv, nil, hour0, Settings{}), used, want{"no_telemetry", NoMethod, fullHour})
 }
+
+// Two replicas of Prometheus scrape a second apart: the device is one, measured all
+// the time; the second between their samples is no scrape interval.
+func TestShiftedReplicas(t *testing.T) {
+	inv := join(testNode(4), testPod("a", -2000, 9000, "nvidia_com_gpu", 1))
+	shifted := func(v float64) []Sample {
+		var out []Sample
+		for _, s := range always(v) {
+			out = append(out, Sample{s.UnixMilli + 1000, s.Value})
+		}
+		return out
+	}
+	var dev []Series
+	for replica, samples := range map[string]func(float64) []Sample{"a": always, "b": shifted} {
+		dev = append(dev, dcgm("DCGM_FI_DEV_FB_USED", samples(10*gib), "prometheus_replica", replica), dcgm("DCGM_FI_DEV_FB_FREE", samples(30*gib), "prometheus_replica", replica),
+			perProcess("a", samples(10*gib), "prometheus_replica", replica))
+	}
+	got := FoldHour(inv, dev, hour0, Settings{})
+	check(t, got, used, want{"a", ProcessUID, fullHour / 4}, want{"unallocated", NoMethod, fullHour * 3 / 4})
+	if p := got.Nodes[0].Devices[0].Partitions[0]; p.MeasuredMicros != fullHour {
+		t.Errorf("measured %d", p.MeasuredMicros)
+	}
+}
+
+// What happens after the hour is the next hour's: labels of a pod, of its namespace
+// and of its node, and the machine behind a name.
+func TestNeighbourhoodDoesNotLeak(t *testing.T) {
+	during, after := sampled(step{-900, 3600, 1}), sampled(step{3600, 4500, 1})
+	node := func(s []Sample, id, pool, strategy string) []Series {
+		return []Series{
+			ksm("kube_node_info", s, "node", "n1", "provider_id", "aws:///us-east-1a/"+id),
+			ksm("kube_node_labels", s, "node", "n1", "label_nvidia_com_gpu_count", "1", "label_karpenter_sh_nodepool", pool, "label_nvidia_com_gpu_sharing_strategy", strategy, "label_nvidia_com_gpu_replicas", "4"),
+		}
+	}
+	inv := join(node(during, "i-old", "a", "time-slicing"), node(after, "i-new", "b", "mps"), testPod("p", -2000, 9000, "nvidia_com_gpu", 1))
+	for s, team := range map[*[]Sample]string{&during: "old", &after: "new"} {
+		inv = append(inv, ksm("kube_pod_labels", *s, "namespace", "ml", "pod", "p", "uid", "uid-p", "label_team", team), ksm("kube_namespace_labels", *s, "namespace", "ml", "label_owner", team))
+	}
+	dev := []Series{dcgm("DCGM_FI_DEV_FB_USED", always(10*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(30*gib)), perProcess("p", always(10*gib))}
+	got := FoldHour(inv, dev, hour0, Settings{})
+	n := got.Nodes[0]
+	if len(got.Nodes) != 1 || n.InstanceID != "i-old" || n.Pool != "a" || n.Devices[0].Partitions[0].Mode != ModeTimeSlicing || n.ReadyMicros != fullHour {
+		t.Errorf("%d nodes: %s, pool %s, %s, ready %d", len(got.Nodes), n.InstanceID, n.Pool, n.Devices[0].Partitions[0].Mode, n.ReadyMicros)
+	}
+	if l := got.Inventory.Pods["uid-p"].Labels["team"]; l != "old" {
+		t.Errorf("pod label %s", l)
+	}
+	if l := got.Inventory.Namespaces["ml"]["owner"]; l != "old" {
+		t.Errorf("namespace label %s", l)
+	}
+}
+
+// A Spot node's name is used again at 1,500 s by another machine with another GPU and
+// another pod, after 300 s without any: each machine has its own.
+func TestNodeNameUsedAgainWithinTheHour(t *testing.T) {
+	old, fresh := sampled(step{-900, 1200, 1}), sampled(step{1500, 4500, 1})
+	labels := func(s []Sample) Series {
+		return ksm("kube_node_labels", s, "node", "n1", "label_nvidia_com_gpu_count", "1", "label_nvidia_com_gpu_replicas", "1", "label_nvidia_com_gpu_sharing_strategy", "none")
+	}
+	inv := join([]Series{
+		ksm("kube_node_info", always(1), "node", "other", "provider_id", "aws:///us-east-1a/i-9"),
+		ksm("kube_node_info", old, "node", "n1", "provider_id", "aws:///us-east-1a/i-old"), ksm("kube_node_info", fresh, "node", "n1", "provider_id", "aws:///us-east-1a/i-new"),
+		labels(old), labels(fresh),
+	}, testPod("a", -2000, 1200, "nvidia_com_gpu", 1), testPod("b", 1500, 9000, "nvidia_com_gpu", 1))
+	var dev []Series
+	for uuid, s := range map[string][]Sample{"GPU-old": old, "GPU-new": fresh} {
+		pod := map[string]string{"GPU-old": "a", "GPU-new": "b"}[uuid]
+		dev = append(dev, dcgm("DCGM_FI_DEV_FB_USED", s, "UUID", uuid, "pod", pod, "namespace", "ml", "container", "c"), dcgm("DCGM_FI_DEV_FB_FREE", s, "UUID", uuid))
+	}
+	got := FoldHour(inv, dev, hour0, Settings{})
+	if len(got.Nodes) != 2 {
+		t.Fatalf("%d machines", len(got.Nodes))
+	}
+	for i, w := range []struct {
+		id, pod string
+		ready   int64
+	}{{"i-old", "uid-a", 1200 * 1e6}, {"i-new", "uid-b", 2100 * 1e6}} {
+		n := got.Nodes[i]
+		if n.InstanceID != w.id || n.ReadyMicros != w.ready || len(n.Devices) != 1 {
+			t.Fatalf("%s: ready %d, %d devices", n.InstanceID, n.ReadyMicros, len(n.Devices))
+		}
+		for _, r := range n.Devices[0].Partitions[0].Rows {
+			if r.PodUID != w.pod || r.Shares.MaxNone != w.ready {
+				t.Errorf("%s: %+v", w.id, r)
+			}
+		}
+	}
+}
+
+// The series of a held instance is blank for twenty minutes: the geometry did not
+// change, and its holder holds it all the same.
+func TestMIGBlankIsNoReconfiguration(t *testing.T) {
+	inv := join(testNode(1), testPod("a", -2000, 9000, "nvidia_com_mig_3g_20gb", 1), testPod("b", -2000, 9000, "nvidia_com_mig_3g_20gb", 1))
+	var dev []Series
+	for gi, pod := range map[string]string{"1": "a", "2": "b"} {
+		s := always(5000)
+		if pod == "b" {
+			s = sampled(step{-900, 1200, 5000}, step{1200, 2400, 9223372036854775794}, step{2400, 4500, 5000})
+		}
+		l := []string{"GPU_I_ID", gi, "GPU_I_PROFILE", "3g.20gb", "pod", pod, "namespace", "ml", "container", "c"}
+		dev = append(dev, dcgm("DCGM_FI_DEV_FB_USED", s, l...), dcgm("DCGM_FI_DEV_FB_FREE", s, l...))
+	}
+	parts := FoldHour(inv, dev, hour0, Settings{}).Nodes[0].Devices[0].Partitions
+	if len(parts) != 2 {
+		t.Fatalf("%d partitions", len(parts))
+	}
+	for _, p := range parts {
+		var held int64
+		for _, r := range p.Rows {
+			if r.PodUID != "" {
+				held += r.Shares.MaxNone
+			}
+		}
+		if held != fullHour || p.DeviceSlices != 8 {
+			t.Errorf("instance %s: held %d, D %d", p.GPUInstance, held, p.DeviceSlices)
+		}
+	}
+}
+
+// A real change: one 3g becomes two 1g and a 2g at half-time, which could not have
+// existed beside it and the other 3g.
+func TestMIGReconfiguration(t *testing.T) {
+	inv := testNode(1)
+	mig := func(gi, profile string, s []Sample) Series {
+		return dcgm("DCGM_FI_DEV_FB_USED", s, "GPU_I_ID", gi, "GPU_I_PROFILE", profile)
+	}
+	early, late := sampled(step{-900, 1800, 0}), sampled(step{1800, 4500, 0})
+	dev := []Series{mig("1", "3g.20gb", always(0)), mig("2", "3g.20gb", early), mig("7", "1g.5gb", late), mig("8", "1g.5gb", late), mig("5", "2g.10gb", late)}
+	seen := map[string]int64{}
+	for _, p := range FoldHour(inv, dev, hour0, Settings{}).Nodes[0].Devices[0].Partitions {
+		seen[p.Geometry] += p.PresentMicros * int64(p.MemorySlices)
+	}
+	if seen["3g.20gb,3g.20gb"] != 8*fullHour/2 || seen["1g.5gb,1g.5gb,2g.10gb,3g.20gb"] != 8*fullHour/2 {
+		t.Errorf("%v", seen)
+	}
+}
+
+// Without any device sample nothing is measured, whatever kube-state-metrics says.
+func TestNothingMeasured(t *testing.T) {
+	inv := join(testNode(4), testPod("a", -2000, 9000, "nvidia_com_gpu", 1))
+	if p := FoldHour(inv, nil, hour0, Settings{}).Nodes[0].Devices[0].Partitions[0]; p.MeasuredMicros != 0 {
+		t.Errorf("measured %d", p.MeasuredMicros)
+	}
+}

@@ -30,7 +30,7 @@ func (d *device) instances() []*part {
 func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*placedPart {
 	model, _ := LookupModel(d.rawModel)
 	var out []*placedPart
-	for _, e := range epochs(instances, f.hour) {
+	for _, e := range epochs(instances, f.existence(instances, model), f.hour) {
 		present := intersect(f.ready, []interval{e.interval})
 		if total(present) == 0 {
 			continue
@@ -98,13 +98,70 @@ type epoch struct {
 	instances []*part
 }
 
-// epochs finds the stretches of the hour in which the same instances exist. Time
-// without any sample belongs to the epoch before it, or at the start to the first.
-func epochs(instances []*part, hour interval) []epoch {
+// scrapesOf are the scrapes of a device, seen through any of its instances: a scrape
+// without an instance says that it was not there.
+func scrapesOf(instances []*part) scrapes {
+	seen := map[int64]bool{}
+	var pts []point
+	for _, p := range instances {
+		for t := range p.scrapes {
+			if !seen[t] {
+				seen[t] = true
+				pts = append(pts, point{at: t})
+			}
+		}
+	}
+	sort.Slice(pts, func(i, j int) bool { return pts[i].at < pts[j].at })
+	return cells(pts, instances[0].every(), everlasting)
+}
+
+// of is when the part was seen.
+func (sc scrapes) of(p *part) []interval {
+	var on []cell
+	for t := range p.scrapes {
+		if c, ok := at(sc, t); ok {
+			on = append(on, c)
+		}
+	}
+	return coverage(on)
+}
+
+// existence is when each instance existed. Samples may be missing while it does: a
+// blank value, a pod's exporter lagging. So an instance exists from its first sample
+// to its last, and on while a pod that its samples name lives, unless all of them
+// could not have existed together: then the geometry did change.
+func (f *nodeFold) existence(instances []*part, m Model) [][]interval {
+	cover, whole := make([][]interval, len(instances)), make([][]interval, len(instances))
+	var profiles []Profile
+	ticks := scrapesOf(instances)
+	for i, p := range instances {
+		cover[i] = ticks.of(p)
+		profiles = append(profiles, p.resolved(m))
+		if n := len(cover[i]); n > 0 {
+			hull := interval{cover[i][0].start, cover[i][n-1].end}
+			for _, sc := range p.scrapes {
+				for ref := range sc.pods {
+					if pod := f.inv.find(ref, fromMicros(hull.end-1)); pod != nil && pod.life.start < hull.end {
+						hull.end = max(hull.end, min(pod.life.end, f.hour.end))
+					}
+				}
+			}
+			whole[i] = []interval{hull}
+		}
+	}
+	if amdPartitionCount(instances[0].profile) > 0 || m.MemorySlices > 0 && Fits(m, profiles) {
+		return whole
+	}
+	return cover
+}
+
+// epochs finds the stretches of the hour in which the same instances exist. Time in
+// which none does belongs to the epoch before it, or at the start to the first.
+func epochs(instances []*part, exist [][]interval, hour interval) []epoch {
 	cover := make([][]interval, len(instances))
 	edges := []int64{hour.start, hour.end}
-	for i, p := range instances {
-		cover[i] = intersect(p.coverage(), []interval{hour})
+	for i := range instances {
+		cover[i] = intersect(exist[i], []interval{hour})
 		for _, c := range cover[i] {
 			edges = append(edges, c.start, c.end)
 		}

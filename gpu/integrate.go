@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"math/bits"
+	"slices"
 	"sort"
 )
 
@@ -257,9 +258,12 @@ func (in *integration) demands(c claim, scale uint64, alone bool) [columns]uint6
 }
 
 // account adds one instant's shares to the rows.
-func (in *integration) account(seg interval, claims []claim, slots int, unattributed uint64, hasDevice bool) {
+func (in *integration) account(seg interval, claims []claim, held int, unattributed uint64, hasDevice bool) {
 	pp := in.pp
 	dt := uint64(seg.length())
+	if hasDevice || slices.ContainsFunc(claims, func(c claim) bool { return c.sample >= 0 }) {
+		pp.MeasuredMicros += int64(dt)
+	}
 	scale := uint64(max(1, pp.Replicas))
 	usable := max(pp.UsableBytes, 1) * scale
 	demands := make([][columns]uint64, len(claims))
@@ -301,7 +305,7 @@ func (in *integration) account(seg interval, claims []claim, slots int, unattrib
 		free = NoTelemetry
 	case pp.Mode == ModeDRA && len(claims) > 0:
 		free = ClaimIdle
-	case pp.Replicas > 1 && slots >= pp.Replicas && pp.Mode != ModeFraction:
+	case pp.Replicas > 1 && held >= pp.Replicas && pp.Mode != ModeFraction:
 		free = SlotHeld
 	}
 	for k := range sums {
@@ -311,7 +315,7 @@ func (in *integration) account(seg interval, claims []claim, slots int, unattrib
 		}
 	}
 	if a := in.rows[rowKey{category: free, method: NoMethod}]; a != nil && sums[colUsed] < usable {
-		if hasDevice || len(claims) > 0 {
+		if hasDevice {
 			a.measured += int64(dt)
 		} else {
 			a.gap += int64(dt)

@@ -1,11 +1,31 @@
 package gpu
 
 import (
+	"math"
 	"path"
 	"sort"
 	"strings"
 	"time"
+
+	"gpuledger/billing/period"
 )
+
+// machine is one provider's machine behind a node's name: a Spot node's name is soon
+// used again.
+type machine struct {
+	instanceID, providerID string
+	present                []interval
+}
+
+func (n *Node) machine(instanceID, providerID string, seen []interval) {
+	for i := range n.machines {
+		if m := &n.machines[i]; m.instanceID == instanceID {
+			m.present = union(append(m.present, seen...))
+			return
+		}
+	}
+	n.machines = append(n.machines, machine{instanceID, providerID, seen})
+}
 
 // The kube-state-metrics families the inventory is built from (DESIGN §5).
 var InventoryMetrics = []string{
@@ -39,6 +59,7 @@ type Node struct {
 	GPUCapacity  map[string]int64  // by resource as kube-state-metrics spells it: nvidia_com_gpu
 	CPUMilli     int64
 	MemoryBytes  int64
+	machines     []machine // in the order in which they were seen
 	present      []interval
 	ready        []interval // intervals with the condition Ready
 	hasReady     bool
@@ -46,13 +67,13 @@ type Node struct {
 }
 
 // NewInventory builds an inventory from kube-state-metrics series.
-func NewInventory(series []Series, settings Settings) *Inventory {
+func NewInventory(series []Series, settings Settings, hour period.Span) *Inventory {
 	inv := &Inventory{Nodes: map[string]*Node{}, Pods: map[string]*Pod{}, Namespaces: map[string]map[string]string{}, byName: map[string][]*Pod{}, unlisted: map[string]*Pod{}, resources: map[string]bool{}}
 	for _, r := range settings.Resources {
 		inv.resources[resourceName(r)] = true
 	}
 	targets := scrapesByTarget(series)
-	sort.SliceStable(series, func(i, j int) bool { return lessSeries(series[i], series[j]) })
+	order(series, micros(hour.End))
 	for _, s := range series {
 		sc := targets[targetOf(s)]
 		switch {
@@ -133,6 +154,7 @@ func (inv *Inventory) addNode(s Series, sc scrapes) {
 		if id := s.Labels["provider_id"]; id != "" {
 			n.ProviderID, n.InstanceID = id, InstanceIDOf(id)
 		}
+		n.machine(n.InstanceID, s.Labels["provider_id"], seen)
 	case "kube_node_created":
 		n.created = int64(last * 1e6)
 	case "kube_node_labels":
@@ -253,28 +275,39 @@ func lastValue(s Series) float64 {
 	return s.Samples[len(s.Samples)-1].Value
 }
 
-// lessSeries orders series by metric, then labels, so that nothing depends on
-// the order in which a source returns them. Of two label sets of one object the
-// one seen last wins, so a relabelled pod has its newest labels.
-func lessSeries(a, b Series) bool {
-	if a.Metric != b.Metric {
-		return a.Metric < b.Metric
+// order sorts series by metric, then by the time of their last sample before the end
+// of the hour, then by labels, so that nothing depends on the order in which a source
+// returns them. Of two label sets of one object the one seen last within the hour
+// wins: what came after it belongs to the next.
+func order(series []Series, end int64) {
+	type ranked struct {
+		Series
+		last int64
 	}
-	la, lb := int64(0), int64(0)
-	if n := len(a.Samples); n > 0 {
-		la = a.Samples[n-1].UnixMilli
+	all := make([]ranked, len(series))
+	for i, s := range series {
+		if s.Key == "" {
+			s.Prepare()
+		}
+		n := sort.Search(len(s.Samples), func(k int) bool { return s.Samples[k].UnixMilli*1000 >= end })
+		all[i] = ranked{s, math.MinInt64}
+		if n > 0 {
+			all[i].last = s.Samples[n-1].UnixMilli
+		}
 	}
-	if n := len(b.Samples); n > 0 {
-		lb = b.Samples[n-1].UnixMilli
+	sort.SliceStable(all, func(i, j int) bool {
+		a, b := &all[i], &all[j]
+		switch {
+		case a.Metric != b.Metric:
+			return a.Metric < b.Metric
+		case a.last != b.last:
+			return a.last < b.last
+		}
+		return a.Key < b.Key
+	})
+	for i := range all {
+		series[i] = all[i].Series
 	}
-	if la != lb {
-		return la < lb
-	}
-	ka, kb := a.Key, b.Key
-	if ka == "" || kb == "" {
-		ka, kb = LabelKey(a.Labels), LabelKey(b.Labels)
-	}
-	return ka < kb
 }
 
 // LabelKey renders a label set canonically.

@@ -106,17 +106,18 @@ type Row struct {
 // Partition is a GPU, or a MIG instance of one, over the part of an hour in which
 // the device's geometry did not change.
 type Partition struct {
-	Geometry      string // "" for a whole GPU; else the sorted profiles, "1g.5gb,2g.10gb"
-	GPUInstance   string // GPU_I_ID, "" for a whole GPU
-	Profile       string
-	MemorySlices  int // 1 of 1 for a whole GPU
-	DeviceSlices  int // D of DESIGN §4.2, configured normaliser
-	ComputeSlices int
-	Mode          Mode
-	Replicas      int // R: client slots of the partition; 1 where not shared, 0 where unknown
-	UsableBytes   uint64
-	PresentMicros int64
-	Rows          []Row
+	Geometry       string // "" for a whole GPU; else the sorted profiles, "1g.5gb,2g.10gb"
+	GPUInstance    string // GPU_I_ID, "" for a whole GPU
+	Profile        string
+	MemorySlices   int // 1 of 1 for a whole GPU
+	DeviceSlices   int // D of DESIGN §4.2, configured normaliser
+	ComputeSlices  int
+	Mode           Mode
+	Replicas       int // R: client slots of the partition; 1 where not shared, 0 where unknown
+	UsableBytes    uint64
+	PresentMicros  int64
+	MeasuredMicros int64 // of it covered by samples of the device or of its pods
+	Rows           []Row
 }
 
 // Device is one GPU of a node in one hour.
@@ -144,6 +145,10 @@ type PodUse struct {
 // NodeHour is everything the ledger keeps of one GPU node in one hour.
 type NodeHour struct {
 	Node            string
+	InstanceID      string // the machine that had the name; "" where the inventory does not know it
+	ProviderID      string
+	InstanceType    string
+	Pool            string // the node pool at the time
 	Hour            time.Time
 	ReadyMicros     int64 // the node was Ready; every device is present for as long
 	UncoveredMicros int64 // nothing says whether it was

@@ -26,7 +26,7 @@ func newReadings(p *part) *readings {
 		return r
 	}
 	times := p.times()
-	r.every = intervalOf(times)
+	r.every = p.every()
 	r.classify(p, times)
 	var device []point
 	labelled := map[podRef][]point{}
@@ -102,6 +102,16 @@ func (p *part) times() []int64 {
 	return times
 }
 
+// every is the scrape interval of the part: the median of its series' own.
+func (p *part) every() time.Duration {
+	if len(p.intervals) == 0 {
+		return intervalOf(p.times())
+	}
+	all := append([]time.Duration(nil), p.intervals...)
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	return all[len(all)/2]
+}
+
 func intervalOf(times []int64) time.Duration {
 	if len(times) < 2 {
 		return 0
@@ -121,7 +131,7 @@ func (p *part) coverage() []interval {
 	for i, t := range times {
 		pts[i] = point{at: t}
 	}
-	return coverage(cells(pts, intervalOf(times), everlasting))
+	return coverage(cells(pts, p.every(), everlasting))
 }
 
 // refs returns the pods that the samples name, in a fixed order.

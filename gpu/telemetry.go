@@ -32,8 +32,11 @@ type part struct {
 	usable  uint64            // largest used + free seen at one instant
 	total   uint64
 	reserve uint64
-	limits  map[podRef]limit  // the most each pod may use, where something enforces it
-	claims  map[podRef]string // DRA claims by pod
+	// intervals are the series' own median gaps: where two exporters or replicas scrape
+	// one device a second apart, the gaps between their merged samples say nothing.
+	intervals []time.Duration
+	limits    map[podRef]limit  // the most each pod may use, where something enforces it
+	claims    map[podRef]string // DRA claims by pod
 }
 
 // limit is the most a pod may use, and when that was said.
@@ -86,7 +89,7 @@ func (m mean) value() float64 {
 // inventory helps to find each device's node; it may be empty.
 func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry {
 	t := &Telemetry{devices: map[string]*device{}}
-	sort.SliceStable(series, func(i, j int) bool { return lessSeries(series[i], series[j]) })
+	order(series, micros(hour.End))
 	for _, s := range series {
 		how, known := exporterData[s.Metric]
 		if !known {
@@ -128,6 +131,11 @@ func (d *device) add(s Series, how reading, hour interval) {
 	if p == nil && fam.memory() {
 		p = &part{partKey: key, scrapes: map[int64]*scrape{}, limits: map[podRef]limit{}, claims: map[podRef]string{}}
 		d.parts[key] = p
+	}
+	if p != nil && fam == famUsed {
+		if every := observedInterval(s.Samples); every > 0 {
+			p.intervals = append(p.intervals, every)
+		}
 	}
 	ref, named := podOf(s)
 	if claim := s.Labels["dra_claim_name"]; claim != "" && named && p != nil {

@@ -126,6 +126,8 @@ CREATE TABLE gpuledger.node_hour (
     ready_us      bigint NOT NULL CHECK (ready_us BETWEEN 0 AND 3600000000),
     uncovered_us  bigint NOT NULL CHECK (uncovered_us BETWEEN 0 AND 3600000000),
     measured_us   bigint NOT NULL,
+    present_us    bigint NOT NULL,
+    pool          text NOT NULL,
     cpu_milli     bigint NOT NULL,
     memory_bytes  bigint NOT NULL,
     sha256        bytea NOT NULL CHECK (octet_length(sha256) = 32),

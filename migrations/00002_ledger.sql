@@ -67,6 +67,7 @@ CREATE TABLE gpuledger.allocation (
     model_id          int NOT NULL,
     mode              text NOT NULL,
     node_id           int,
+    node_pool         text,
     currency          text NOT NULL,
     ratio             bigint NOT NULL CHECK (ratio BETWEEN 0 AND 1000000000000),
     gpu_ratio         bigint NOT NULL CHECK (gpu_ratio BETWEEN 0 AND 1000000000000),

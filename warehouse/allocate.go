@@ -246,7 +246,7 @@ func (a *allocation) newDay(ctx context.Context, tx pgx.Tx, day time.Time, lines
 		})
 	}
 	var err error
-	d.hours, err = loadHours(ctx, tx, d)
+	d.hours, err = loadHours(ctx, tx, a.nodes, d)
 	return d, err
 }
 

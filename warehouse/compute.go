@@ -80,7 +80,7 @@ func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies) allocat
 		h.CoveredMicros = covered
 		if stored != nil {
 			h.Seen = true
-			h.NodeHour = gpu.NodeHour{Node: w.node.name, Hour: start, ReadyMicros: stored.readyMicros, UncoveredMicros: stored.unknownMicros, Devices: occ.devices[stored.id]}
+			h.NodeHour = gpu.NodeHour{Node: stored.node.name, Pool: stored.pool, Hour: start, ReadyMicros: stored.readyMicros, UncoveredMicros: stored.unknownMicros, Devices: occ.devices[stored.id]}
 		}
 		win.Hours = append(win.Hours, h)
 	}
@@ -193,7 +193,9 @@ func (a *allocation) whole(l *line) row {
 		}
 		n := a.nodes.nearest(l)
 		if n != nil {
-			return row{line: l, node: n, share: allocate.Whole(category, model, mode, a.o.Policy.PayerOf(category, n.pool, l.account)), deviceHours: hours}
+			share := allocate.Whole(category, model, mode, a.o.Policy.PayerOf(category, n.pool, l.account))
+			share.Pool = n.pool
+			return row{line: l, node: n, share: share, deviceHours: hours}
 		}
 	}
 	return row{line: l, share: allocate.Whole(category, model, mode, a.o.Policy.PayerOf(category, "", l.account)), deviceHours: hours}

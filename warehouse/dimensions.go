@@ -30,12 +30,7 @@ type (
 	}
 )
 
-func (s *sampleSave) nodeKey(h *gpu.ClusterHour, name string) nodeKey {
-	if n := h.Inventory.Nodes[name]; n != nil {
-		return nodeKey{name, n.InstanceID}
-	}
-	return nodeKey{name, ""}
-}
+func keyOf(nh *gpu.NodeHour) nodeKey { return nodeKey{nh.Node, nh.InstanceID} }
 
 func (s *sampleSave) deviceKey(node int32, d gpu.Device) deviceKey {
 	return deviceKey{node, d.UUID, d.Model}
@@ -93,22 +88,25 @@ func (s *sampleSave) dimensions(ctx context.Context) error {
 
 func (s *sampleSave) saveNodes(ctx context.Context) error {
 	type seen struct {
-		node        gpu.Node
-		first, last time.Time
+		providerID, instanceType, pool string
+		region, zone                   string
+		first, last                    time.Time
 	}
 	all := map[nodeKey]*seen{}
 	for i := range s.hours {
 		h := &s.hours[i]
-		for _, nh := range h.Nodes {
-			k := s.nodeKey(h, nh.Node)
+		for j := range h.Nodes {
+			nh := &h.Nodes[j]
+			k := keyOf(nh)
 			v := all[k]
 			if v == nil {
 				v = &seen{first: h.Hour}
 				all[k] = v
 			}
 			v.last = h.Hour
+			v.providerID, v.instanceType, v.pool = nh.ProviderID, nh.InstanceType, nh.Pool
 			if n := h.Inventory.Nodes[nh.Node]; n != nil {
-				v.node = *n
+				v.region, v.zone = n.Region, n.Zone
 			}
 		}
 	}
@@ -129,7 +127,7 @@ func (s *sampleSave) saveNodes(ctx context.Context) error {
 				instance_type = coalesce(nullif(excluded.instance_type, ''), n.instance_type), region = coalesce(nullif(excluded.region, ''), n.region),
 				zone = coalesce(nullif(excluded.zone, ''), n.zone), pool = coalesce(nullif(excluded.pool, ''), n.pool),
 				first_hour = least(n.first_hour, excluded.first_hour), last_hour = greatest(n.last_hour, excluded.last_hour)
-			RETURNING id`, s.clusterID, k.name, k.instance, v.node.ProviderID, v.node.InstanceType, v.node.Region, v.node.Zone, v.node.Pool, v.first, v.last).Scan(&id)
+			RETURNING id`, s.clusterID, k.name, k.instance, v.providerID, v.instanceType, v.region, v.zone, v.pool, v.first, v.last).Scan(&id)
 		if err != nil {
 			return err
 		}
@@ -141,9 +139,9 @@ func (s *sampleSave) saveNodes(ctx context.Context) error {
 func (s *sampleSave) eachDevice(fn func(node int32, d gpu.Device)) {
 	for i := range s.hours {
 		h := &s.hours[i]
-		for _, nh := range h.Nodes {
-			for _, d := range nh.Devices {
-				fn(s.nodes[s.nodeKey(h, nh.Node)], d)
+		for j := range h.Nodes {
+			for _, d := range h.Nodes[j].Devices {
+				fn(s.nodes[keyOf(&h.Nodes[j])], d)
 			}
 		}
 	}

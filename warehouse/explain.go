@@ -143,7 +143,7 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 	}
 	w := &windowWork{node: n, span: lines[0].span, lines: lines}
 	d := &dayWork{day: lines[0].span.Start}
-	if d.hours, err = e.pinnedHours(ctx, n); err != nil {
+	if d.hours, err = e.pinnedHours(ctx, nodes, n); err != nil {
 		return err
 	}
 	a := &allocation{nodes: nodes, o: AllocateOptions{Policy: e.out.Policy, Owners: owners}}
@@ -180,18 +180,23 @@ func uuidText(id [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-func (e *explaining) pinnedHours(ctx context.Context, n *node) (*hourIndex, error) {
-	ix := &hourIndex{nodes: map[int32]map[int64]*storedHour{n.id: {}}, covered: map[int32]map[int64]int64{n.clusterID: {}}}
-	rows, err := e.tx.Query(ctx, `SELECT h.id, h.hour, h.sha256, h.ready_us, h.uncovered_us FROM gpuledger.unit_node_hour u JOIN gpuledger.node_hour h ON h.id = u.node_hour_id
-		WHERE u.unit_id = $1 AND h.node_id = $2`, e.unitID, n.id)
+func (e *explaining) pinnedHours(ctx context.Context, nodes *nodeIndex, n *node) (*hourIndex, error) {
+	ix := &hourIndex{index: nodes, nodes: map[int32]map[int64]*storedHour{n.id: {}}, covered: map[int32]map[int64]int64{n.clusterID: {}}}
+	rows, err := e.tx.Query(ctx, `SELECT h.id, h.node_id, h.hour, h.sha256, h.ready_us, h.uncovered_us, h.pool FROM gpuledger.unit_node_hour u JOIN gpuledger.node_hour h ON h.id = u.node_hour_id
+		WHERE u.unit_id = $1`, e.unitID)
 	if err != nil {
 		return nil, err
 	}
 	var h storedHour
 	var hour time.Time
-	if _, err := pgx.ForEachRow(rows, []any{&h.id, &hour, &h.sha, &h.readyMicros, &h.unknownMicros}, func() error {
+	var nodeID int32
+	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool}, func() error {
 		x := h
-		ix.nodes[n.id][hour.Unix()] = &x
+		x.node = nodes.byID[nodeID]
+		if ix.nodes[nodeID] == nil {
+			ix.nodes[nodeID] = map[int64]*storedHour{}
+		}
+		ix.nodes[nodeID][hour.Unix()] = &x
 		return nil
 	}); err != nil {
 		return nil, err

@@ -45,13 +45,15 @@ func (s *sampleSave) write(ctx context.Context, loadID int64, changed []*changed
 func (s *sampleSave) copyHours(ctx context.Context, loadID int64, changed []*changedHour) error {
 	hours, devices, pods, occ := newCopyRows(), newCopyRows(), newCopyRows(), newCopyRows()
 	for _, c := range changed {
-		hours.row(10)
+		hours.row(12)
 		hours.int8(c.id)
 		hours.int4(c.nodeID)
 		hours.timestamp(c.hour.Hour)
 		hours.int8(c.nh.ReadyMicros)
 		hours.int8(c.nh.UncoveredMicros)
 		hours.int8(c.measure)
+		hours.int8(c.present)
+		hours.text(c.nh.Pool)
 		hours.int8(c.nh.CPUMilli)
 		hours.int8(c.nh.MemoryBytes)
 		hours.bytea(c.sha[:])
@@ -76,7 +78,7 @@ func (s *sampleSave) copyHours(ctx context.Context, loadID int64, changed []*cha
 			}
 		}
 	}
-	if err := hours.copyTo(ctx, s.tx, "gpuledger.node_hour", "id, node_id, hour, ready_us, uncovered_us, measured_us, cpu_milli, memory_bytes, sha256, load_id"); err != nil {
+	if err := hours.copyTo(ctx, s.tx, "gpuledger.node_hour", "id, node_id, hour, ready_us, uncovered_us, measured_us, present_us, pool, cpu_milli, memory_bytes, sha256, load_id"); err != nil {
 		return err
 	}
 	if err := devices.copyTo(ctx, s.tx, "gpuledger.device_hour", "node_hour_id, device_id, total_bytes, reserved_bytes, gpu_util, engine_active, dropped"); err != nil {

@@ -132,9 +132,9 @@ func loadNodes(ctx context.Context, tx pgx.Tx) (*nodeIndex, error) {
 	return ix, err
 }
 
-// match finds the node of a line: the same machine, seen nearest to the line's
-// window (names are reused over time). One machine seen by two clusters in the
-// window is an error that names both.
+// match finds the machine of a line and names it by the node it was nearest to the
+// line's window: names change, and are used again, over time. One machine seen by two
+// clusters within the window is an error that names both.
 func (ix *nodeIndex) match(l *line) (*node, error) {
 	if l.instanceID == "" {
 		return nil, nil
@@ -142,8 +142,12 @@ func (ix *nodeIndex) match(l *line) (*node, error) {
 	var best *node
 	var bestGap time.Duration
 	for _, n := range ix.byInstance[strings.ToLower(l.instanceID)] {
-		gap := max(n.firstHour.Sub(l.span.End), l.span.Start.Sub(n.lastHour.Add(time.Hour)), 0)
-		if best != nil && gap == 0 && bestGap == 0 && best.clusterID != n.clusterID {
+		end := n.lastHour.Add(time.Hour)
+		gap := max(n.firstHour.Sub(l.span.End), l.span.Start.Sub(end))
+		if n.firstHour.Before(l.span.End) && l.span.Start.Before(end) {
+			gap = -1 // they overlap; one that only touches is a neighbour
+		}
+		if best != nil && gap < 0 && bestGap < 0 && best.clusterID != n.clusterID {
 			return nil, fmt.Errorf("instance %s is a node of cluster %q and of cluster %q at %s; a machine belongs to one cluster at a time: check the clusters in gpuledger.yaml",
 				l.instanceID, best.clusterName(l.span.Start), n.clusterName(l.span.Start), l.span.Start.Format(time.RFC3339))
 		}
@@ -154,38 +158,63 @@ func (ix *nodeIndex) match(l *line) (*node, error) {
 	return best, nil
 }
 
+// names returns the nodes that were the same machine of the same cluster.
+func (ix *nodeIndex) names(n *node) []*node {
+	var out []*node
+	for _, o := range ix.byInstance[strings.ToLower(n.instanceID)] {
+		if o.clusterID == n.clusterID {
+			out = append(out, o)
+		}
+	}
+	if len(out) == 0 {
+		return []*node{n}
+	}
+	return out
+}
+
 // storedHour is a node-hour's identity.
 type storedHour struct {
 	id                         int64
 	sha                        []byte
 	readyMicros, unknownMicros int64
+	node                       *node
+	pool                       string
 }
 
 // hourIndex holds the node-hours that a day's windows touch.
 type hourIndex struct {
+	index   *nodeIndex
 	nodes   map[int32]map[int64]*storedHour
 	covered map[int32]map[int64]int64 // by cluster
 }
 
-// at returns the stored hour of a node, or nil and how long the cluster's inventory
-// was seen in it.
+// at returns the stored hour of a machine, under whatever name it had the longest in
+// it, or nil and how long the cluster's inventory was seen in it.
 func (ix *hourIndex) at(n *node, hour time.Time) (*storedHour, int64) {
-	if h := ix.nodes[n.id][hour.Unix()]; h != nil {
-		return h, 0
+	var best *storedHour
+	for _, name := range ix.index.names(n) {
+		if h := ix.nodes[name.id][hour.Unix()]; h != nil && (best == nil || h.readyMicros > best.readyMicros) {
+			best = h
+		}
+	}
+	if best != nil {
+		return best, 0
 	}
 	return nil, ix.covered[n.clusterID][hour.Unix()]
 }
 
-func loadHours(ctx context.Context, tx pgx.Tx, d *dayWork) (*hourIndex, error) {
-	ix := &hourIndex{nodes: map[int32]map[int64]*storedHour{}, covered: map[int32]map[int64]int64{}}
+func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork) (*hourIndex, error) {
+	ix := &hourIndex{index: index, nodes: map[int32]map[int64]*storedHour{}, covered: map[int32]map[int64]int64{}}
 	var ids []int32
 	seen := map[int32]bool{}
 	from, to := d.day, d.day
 	for _, u := range d.units {
 		for _, w := range u.windows {
-			if !seen[w.node.id] {
-				seen[w.node.id] = true
-				ids = append(ids, w.node.id)
+			for _, n := range index.names(w.node) {
+				if !seen[n.id] {
+					seen[n.id] = true
+					ids = append(ids, n.id)
+				}
 			}
 			if w.span.End.After(to) {
 				to = w.span.End
@@ -195,7 +224,7 @@ func loadHours(ctx context.Context, tx pgx.Tx, d *dayWork) (*hourIndex, error) {
 	if len(ids) == 0 {
 		return ix, nil
 	}
-	rows, err := tx.Query(ctx, `SELECT id, node_id, hour, sha256, ready_us, uncovered_us FROM gpuledger.node_hour
+	rows, err := tx.Query(ctx, `SELECT id, node_id, hour, sha256, ready_us, uncovered_us, pool FROM gpuledger.node_hour
 		WHERE superseded_by IS NULL AND node_id = ANY ($1) AND hour >= $2 AND hour < $3`, ids, from, to)
 	if err != nil {
 		return nil, err
@@ -203,8 +232,9 @@ func loadHours(ctx context.Context, tx pgx.Tx, d *dayWork) (*hourIndex, error) {
 	var h storedHour
 	var nodeID, clusterID int32
 	var hour time.Time
-	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool}, func() error {
 		x := h
+		x.node = index.byID[nodeID]
 		x.sha = append([]byte(nil), h.sha...)
 		if ix.nodes[nodeID] == nil {
 			ix.nodes[nodeID] = map[int64]*storedHour{}

@@ -69,10 +69,14 @@ const wholeHourMicros = 3_600_000_000 - 75_000_000
 
 // CoveredHours returns the hours of a span that a cluster's samples were read for
 // with its inventory seen all the time. An hour seen in part is read again while the
-// source holds it: it may have been read before its last samples arrived.
+// source holds it, and for two days an hour whose devices were seen in part: it may
+// have been read before its last samples arrived.
 func (db *DB) CoveredHours(ctx context.Context, cluster string, span period.Span) (map[int64]bool, error) {
 	rows, err := db.pool.Query(ctx, `SELECT h.hour FROM gpuledger.cluster_hour h JOIN gpuledger.cluster c ON c.id = h.cluster_id
-		WHERE c.key = $1 AND h.superseded_by IS NULL AND h.hour >= $2 AND h.hour < $3 AND h.covered_us >= $4`, cluster, span.Start, span.End, int64(wholeHourMicros))
+		WHERE c.key = $1 AND h.superseded_by IS NULL AND h.hour >= $2 AND h.hour < $3 AND h.covered_us >= $4
+		AND NOT EXISTS (SELECT FROM gpuledger.node_hour nh JOIN gpuledger.node n ON n.id = nh.node_id JOIN gpuledger.sample_load l ON l.id = nh.load_id
+			WHERE n.cluster_id = h.cluster_id AND nh.hour = h.hour AND nh.superseded_by IS NULL AND nh.measured_us < nh.present_us AND l.finished_at > now() - interval '2 days')`,
+		cluster, span.Start, span.End, int64(wholeHourMicros))
 	if err != nil {
 		return nil, err
 	}

@@ -176,19 +176,15 @@ func podsOf(nh gpu.NodeHour) []string {
 	return out
 }
 
-// measuredMicros is how much of the devices' time samples cover.
-func measuredMicros(nh gpu.NodeHour) int64 {
-	var sum int64
+// measuredMicros is how much of the devices' time samples cover, and presentMicros
+// how much there is to cover.
+func measuredMicros(nh gpu.NodeHour) (measured, present int64) {
 	for _, d := range nh.Devices {
 		for _, p := range d.Partitions {
-			var most int64
-			for _, r := range p.Rows {
-				most = max(most, r.MeasuredMicros)
-			}
-			sum += min(most, p.PresentMicros)
+			measured, present = measured+p.MeasuredMicros, present+p.PresentMicros
 		}
 	}
-	return sum
+	return measured, present
 }
 
 type changedHour struct {
@@ -200,6 +196,7 @@ type changedHour struct {
 	id      int64
 	pods    map[string]int64
 	measure int64
+	present int64
 }
 
 // changed compares every node-hour with the stored one.
@@ -212,7 +209,8 @@ func (s *sampleSave) changed(ctx context.Context) ([]*changedHour, error) {
 		hashes := podHashes(h.Inventory)
 		for j := range h.Nodes {
 			nh := &h.Nodes[j]
-			c := &changedHour{hour: h, nh: nh, nodeID: s.nodes[s.nodeKey(h, nh.Node)], sha: nodeHourHash(*nh, hashes), measure: measuredMicros(*nh), pods: map[string]int64{}}
+			c := &changedHour{hour: h, nh: nh, nodeID: s.nodes[keyOf(nh)], sha: nodeHourHash(*nh, hashes), pods: map[string]int64{}}
+			c.measure, c.present = measuredMicros(*nh)
 			for _, uid := range podsOf(*nh) {
 				c.pods[uid] = s.pods[podKey{uid, hashes[uid]}]
 			}

@@ -68,7 +68,7 @@ func (a *allocation) copyFacts(ctx context.Context, tx pgx.Tx, ref *unitRef, row
 	for i := range rows {
 		r := &rows[i]
 		s := &r.share
-		c.row(24)
+		c.row(25)
 		c.date(a.o.Period.Start())
 		c.date(ref.day)
 		c.int8(ref.id)
@@ -90,6 +90,7 @@ func (a *allocation) copyFacts(ctx context.Context, tx pgx.Tx, ref *unitRef, row
 		} else {
 			c.null()
 		}
+		c.optText(s.Pool)
 		c.text(r.line.currency)
 		c.int8(int64(s.Ratio))
 		c.int8(int64(s.GPURatio))
@@ -102,7 +103,7 @@ func (a *allocation) copyFacts(ctx context.Context, tx pgx.Tx, ref *unitRef, row
 		id := r.id()
 		c.bytea(id[:]) // a uuid is its sixteen bytes
 	}
-	return c.copyTo(ctx, tx, "gpuledger.allocation", `period, charge_day, unit_id, line_id, component, target_kind, target_id, category, moved_by, owner_id, model_id, mode, node_id, currency,
+	return c.copyTo(ctx, tx, "gpuledger.allocation", `period, charge_day, unit_id, line_id, component, target_kind, target_id, category, moved_by, owner_id, model_id, mode, node_id, node_pool, currency,
 		ratio, gpu_ratio, device_hours, used_byte_seconds, held_byte_seconds, measured_us, gap_us, method, method_ratio, allocation_id`)
 }
 
@@ -140,11 +141,11 @@ const insertPodDay = `INSERT INTO gpuledger.pod_day (unit_id, period, charge_day
 
 const insertWorkloadDay = `INSERT INTO gpuledger.workload_day (unit_id, period, charge_day, currency, charge_class, cluster_id, namespace, workload_kind, workload_name, category, owner_id, model_id, node_pool,
 		billed_cost, effective_cost, list_cost, contracted_cost, gpu_hours, used_byte_seconds, held_byte_seconds, held_unused_cost)
-	SELECT a.unit_id, a.period, a.charge_day, a.currency, nullif(l.charge_class, ''), n.cluster_id, p.namespace, p.workload_kind, p.workload_name, a.category, a.owner_id, a.model_id, n.pool, ` + rollupCosts + `
+	SELECT a.unit_id, a.period, a.charge_day, a.currency, nullif(l.charge_class, ''), n.cluster_id, p.namespace, p.workload_kind, p.workload_name, a.category, a.owner_id, a.model_id, a.node_pool, ` + rollupCosts + `
 	FROM gpuledger.allocation a JOIN gpuledger.bill_line l ON l.id = a.line_id AND l.charge_month = a.period
 	LEFT JOIN gpuledger.node n ON n.id = a.node_id LEFT JOIN gpuledger.pod p ON p.id = a.target_id
 	WHERE a.unit_id = $1 AND a.period = $2
-	GROUP BY a.unit_id, a.period, a.charge_day, a.currency, nullif(l.charge_class, ''), n.cluster_id, p.namespace, p.workload_kind, p.workload_name, a.category, a.owner_id, a.model_id, n.pool`
+	GROUP BY a.unit_id, a.period, a.charge_day, a.currency, nullif(l.charge_class, ''), n.cluster_id, p.namespace, p.workload_kind, p.workload_name, a.category, a.owner_id, a.model_id, a.node_pool`
 
 const insertTotals = `INSERT INTO gpuledger.unit_total (unit_id, source_id, payer, billing_period, currency, lines, billed_in, effective_in, list_in, billed_out, effective_out, list_out)
 	SELECT $1, l.source_id, r.payer, l.billing_period, l.currency, count(*), sum(l.billed_cost), sum(l.effective_cost), coalesce(sum(l.list_cost), 0),

@@ -347,9 +347,9 @@ func TestRereadMayNotLose(t *testing.T) {
 	db := testDB(t)
 	hour := month.Start()
 	at := func(measured int64) []gpu.ClusterHour {
-		inv := gpu.NewInventory(nil, gpu.Settings{})
+		inv := gpu.NewInventory(nil, gpu.Settings{}, period.Hour(hour))
 		return []gpu.ClusterHour{{Hour: hour, CoveredMicros: 3_600_000_000, Inventory: inv, Nodes: []gpu.NodeHour{{Node: "n1", Hour: hour, ReadyMicros: 3_600_000_000, Devices: []gpu.Device{{
-			UUID: "GPU-1", Model: "L4", GPUUtil: -1, EngineActive: 0.5, Partitions: []gpu.Partition{{MemorySlices: 1, DeviceSlices: 1, Mode: gpu.ModeUnknown, PresentMicros: 3_600_000_000, Rows: []gpu.Row{
+			UUID: "GPU-1", Model: "L4", GPUUtil: -1, EngineActive: 0.5, Partitions: []gpu.Partition{{MemorySlices: 1, DeviceSlices: 1, Mode: gpu.ModeUnknown, PresentMicros: 3_600_000_000, MeasuredMicros: measured, Rows: []gpu.Row{
 				{Category: gpu.Unallocated, Method: gpu.NoMethod, MeasuredMicros: measured, Shares: gpu.Shares{Used: 3_600_000_000, RequestNone: 3_600_000_000, RequestReplica: 3_600_000_000, MaxNone: 3_600_000_000, MaxReplica: 3_600_000_000}},
 			}}},
 		}}}}}}

@@ -18,7 +18,7 @@ SELECT
     pod.uid AS pod_uid,
     cn.name AS cluster,
     n.name AS node,
-    nullif(n.pool, '') AS node_pool,
+    nullif(a.node_pool, '') AS node_pool,
     nullif(coalesce(nullif(r.instance_type, ''), n.instance_type), '') AS instance_type,
     nullif(m.name, '') AS gpu_model,
     nullif(a.mode, '') AS sharing_mode,
