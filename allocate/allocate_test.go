@@ -310,6 +310,33 @@ rules:
 	}
 }
 
+// Midnight in Kolkata is 18:30 UTC: the hour from 18:00 has two owners, half each.
+func TestOwnerChangesWithinAnHour(t *testing.T) {
+	o, err := policy.ParseOwners("o", []byte(`
+timezone: Asia/Kolkata
+rules:
+  - {match: {namespace: ml}, team: old, to: 2026-10-06}
+  - {match: {namespace: ml}, team: new}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hour := time.Date(2026, 10, 5, 18, 0, 0, 0, time.UTC)
+	w := window(wholeGPU("L4", podRow("a", full/2), catRow(gpu.SlotHeld, full/2)))
+	w.Span, w.Hours[0].Start, w.Pods = period.Hour(hour), hour, map[string]Pod{"a": {UID: "a", Namespace: "ml"}}
+	shares, err := Split(w, testPolicy(t, ""), &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]money.Ratio{}
+	for _, s := range shares {
+		got[s.Owner.Team] += s.Ratio
+	}
+	if got["old"] != money.One/2 || got["new"] != money.One/2 {
+		t.Errorf("%v", got)
+	}
+}
+
 // genWindow draws a window of some hours of a node with rows that fill them.
 func genWindow(t *rapid.T) Window {
 	n := rapid.IntRange(1, 5).Draw(t, "hours")

@@ -1,6 +1,8 @@
 package allocate
 
 import (
+	"time"
+
 	"gpuledger/billing/money"
 	"gpuledger/gpu"
 	"gpuledger/policy"
@@ -43,10 +45,10 @@ func (s *split) move(h Hour, d gpu.Device, p *gpu.Partition) []moved {
 		r := &p.Rows[i]
 		share := uint64(max(0, s.column(r)))
 		if r.PodUID != "" {
-			out = append(out, moved{
-				Target: s.podTarget(h, r.PodUID, d.Model, p.Mode, PodCategory, ""), method: r.Method, share: share,
+			out = append(out, s.owned(h, moved{
+				Target: s.podTarget(h.Start, r.PodUID, d.Model, p.Mode, PodCategory, ""), method: r.Method, share: share,
 				used: r.UsedByteSeconds, held: r.HeldByteSeconds, measured: r.MeasuredMicros, gap: r.GapMicros, replicas: r.Replicas,
-			})
+			})...)
 			continue
 		}
 		rule := s.ruleFor(string(r.Category))
@@ -90,11 +92,48 @@ func (s *split) redistribute(out *[]moved, h Hour, d gpu.Device, p *gpu.Partitio
 			continue // nobody under this measure: try the next
 		}
 		for i, x := range holders {
-			*out = append(*out, moved{Target: s.podTarget(h, x.PodUID, d.Model, p.Mode, string(r.Category), rule.Policy), method: x.Method, share: uint64(parts[i])})
+			*out = append(*out, s.owned(h, moved{Target: s.podTarget(h.Start, x.PodUID, d.Model, p.Mode, string(r.Category), rule.Policy), method: x.Method, share: uint64(parts[i])})...)
 		}
 		return true
 	}
 	return false
+}
+
+// owned divides a pod's share of an hour between its owners, by time, where a rule
+// begins or ends within the hour: midnight in Kolkata is at half past.
+func (s *split) owned(h Hour, m moved) []moved {
+	cuts := s.owners.Changes(h.Start, h.Start.Add(time.Hour))
+	if len(cuts) == 0 {
+		return []moved{m}
+	}
+	at := append([]time.Time{h.Start}, cuts...)
+	weights := make([]money.Weight, len(at))
+	for i := range at {
+		end := h.Start.Add(time.Hour)
+		if i+1 < len(at) {
+			end = at[i+1]
+		}
+		weights[i] = money.W(uint64(end.Sub(at[i]).Microseconds()))
+	}
+	out := make([]moved, len(at))
+	for i := range at {
+		out[i] = m
+		out[i].Target = s.podTarget(at[i], m.PodUID, m.Model, m.Mode, m.Category, m.MovedBy)
+	}
+	split := func(total int64, set func(*moved, int64)) {
+		parts, err := money.Apportion(total, weights)
+		for i := range out {
+			if err == nil { // the weights are an hour: there is always somebody
+				set(&out[i], parts[i])
+			}
+		}
+	}
+	split(int64(m.share), func(o *moved, v int64) { o.share = uint64(v) })
+	split(m.used, func(o *moved, v int64) { o.used = v })
+	split(m.held, func(o *moved, v int64) { o.held = v })
+	split(m.measured, func(o *moved, v int64) { o.measured = v })
+	split(m.gap, func(o *moved, v int64) { o.gap = v })
+	return out
 }
 
 func heldTime(r *gpu.Row) uint64 { return uint64(r.MeasuredMicros + r.GapMicros) }
@@ -102,11 +141,11 @@ func heldTime(r *gpu.Row) uint64 { return uint64(r.MeasuredMicros + r.GapMicros)
 // slotTime is slots × time; at most 2^10 slots of an hour, so it fits.
 func slotTime(r *gpu.Row) uint64 { return heldTime(r) * uint64(r.Replicas) }
 
-func (s *split) podTarget(h Hour, uid, model string, mode gpu.Mode, category, movedBy string) Target {
+func (s *split) podTarget(at time.Time, uid, model string, mode gpu.Mode, category, movedBy string) Target {
 	pod := s.w.Pods[uid]
 	owner := s.owners.Resolve(policy.Subject{
 		Cluster: s.w.Node.Cluster, Namespace: pod.Namespace, Workload: pod.Workload, NodePool: s.pool, Account: s.w.Node.Account,
 		Labels: pod.Labels, NamespaceLabels: pod.NSLabels, Annotations: pod.Notes,
-	}, h.Start)
+	}, at)
 	return Target{PodUID: uid, Category: category, MovedBy: movedBy, Model: model, Mode: mode, Pool: s.pool, Owner: owner}
 }

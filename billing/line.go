@@ -103,18 +103,26 @@ type Line struct {
 	Row  int64  // 1 is the first data row
 }
 
-// BilledMicros returns the instance time a NodeUsage line bills, in whole
-// microseconds (0.296111 h is 1,065,999,600 µs), and false where the line has no
-// quantity in hours.
+// InstanceHours returns the instance time a NodeUsage line bills, in hours, and false
+// where neither quantity is a time. Seconds and minutes become hours of twelve
+// decimals.
+func (l *Line) InstanceHours() (money.Amount, bool) {
+	for _, q := range []struct {
+		quantity money.NullAmount
+		unit     string
+	}{{l.ConsumedQuantity, l.ConsumedUnit}, {l.PricingQuantity, l.PricingUnit}} {
+		if perHour, ok := unitsPerHour(q.unit); ok && q.quantity.Valid && q.quantity.Amount.Sign() >= 0 {
+			return inHours(q.quantity.Amount, perHour), true
+		}
+	}
+	return money.Amount{}, false
+}
+
+// BilledMicros returns InstanceHours in whole microseconds: 0.296111 h is
+// 1,065,999,600 µs.
 func (l *Line) BilledMicros() (int64, bool) {
-	q, unit := l.ConsumedQuantity, l.ConsumedUnit
-	if !q.Valid {
-		q, unit = l.PricingQuantity, l.PricingUnit
-	}
-	if !q.Valid || q.Amount.Sign() < 0 || !isHours(unit) {
-		return 0, false
-	}
-	return hoursToMicros(q.Amount), true
+	hours, ok := l.InstanceHours()
+	return hoursToMicros(hours), ok
 }
 
 // Delivery is one complete set of lines of one billing period, as a manifest

@@ -48,14 +48,32 @@ func (e *RowError) Error() string {
 
 func (e *RowError) Unwrap() error { return e.Err }
 
-// isHours accepts the spellings of the hour as a unit: "Hrs" (AWS), "Hours"
-// (FOCUS), "1 Hour" (Azure).
-func isHours(unit string) bool {
+// unitsPerHour reads a unit of time by its spellings: "Hrs" (AWS), "Hours" (FOCUS),
+// "1 Hour" (Azure), "Hour(s)", "Seconds".
+func unitsPerHour(unit string) (int64, bool) {
 	switch strings.ToLower(strings.TrimPrefix(strings.TrimSpace(unit), "1 ")) {
-	case "hrs", "hours", "hour", "h", "instance-hours", "instance-hrs":
-		return true
+	case "hrs", "hours", "hour", "hour(s)", "hr", "h", "instance-hours", "instance-hrs", "instance hours":
+		return 1, true
+	case "minutes", "minute", "minute(s)", "min":
+		return 60, true
+	case "seconds", "second", "second(s)", "sec", "s":
+		return 3600, true
 	}
-	return false
+	return 0, false
+}
+
+// inHours divides by units an hour, rounded to twelve decimals.
+func inHours(q money.Amount, perHour int64) money.Amount {
+	if perHour == 1 {
+		return q
+	}
+	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(money.Scale-money.RatioScale), nil)
+	n := new(big.Int).Quo(q.Big(), new(big.Int).Mul(big.NewInt(perHour), scale))
+	a, err := money.FromBig(n.Mul(n, scale))
+	if err != nil {
+		return money.Amount{} // smaller than q, which is an Amount
+	}
+	return a
 }
 
 var (

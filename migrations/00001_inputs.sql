@@ -249,6 +249,7 @@ CREATE TABLE gpuledger.bill_line (
     charge_start          timestamptz NOT NULL,
     charge_end            timestamptz NOT NULL,
     billed_us             bigint,
+    instance_hours        numeric,
     charge_category       text NOT NULL,
     charge_class          text NOT NULL,
     charge_type           text NOT NULL,

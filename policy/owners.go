@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -108,12 +109,31 @@ func (o *Owners) Resolve(s Subject, at time.Time) Owner {
 	return out
 }
 
-func (o *Owners) valid(r OwnerRule, at time.Time) bool {
-	midnight := func(d Date) time.Time {
-		y, m, day := d.Date()
-		return time.Date(y, m, day, 0, 0, 0, 0, o.location)
+// Changes returns the instants strictly within a span at which some rule begins or
+// ends, in order: an hour may have two owners where midnight is not on a UTC hour.
+func (o *Owners) Changes(start, end time.Time) []time.Time {
+	var out []time.Time
+	for _, r := range o.Rules {
+		for _, d := range []Date{r.From, r.To} {
+			if d.IsZero() {
+				continue
+			}
+			if t := o.midnight(d); t.After(start) && t.Before(end) && !slices.ContainsFunc(out, t.Equal) {
+				out = append(out, t)
+			}
+		}
 	}
-	return (r.From.IsZero() || !at.Before(midnight(r.From))) && (r.To.IsZero() || at.Before(midnight(r.To)))
+	slices.SortFunc(out, time.Time.Compare)
+	return out
+}
+
+func (o *Owners) midnight(d Date) time.Time {
+	y, m, day := d.Date()
+	return time.Date(y, m, day, 0, 0, 0, 0, o.location)
+}
+
+func (o *Owners) valid(r OwnerRule, at time.Time) bool {
+	return (r.From.IsZero() || !at.Before(o.midnight(r.From))) && (r.To.IsZero() || at.Before(o.midnight(r.To)))
 }
 
 func (m *OwnerMatch) matches(s Subject) bool {

@@ -216,6 +216,9 @@ func (p *Policy) validate() error {
 			return fmt.Errorf("model_weights: %s: weight %s has more than 6 decimals or is above 1,000,000", w.Model, w.Weight)
 		}
 	}
+	if err := p.validatePayers(); err != nil {
+		return err
+	}
 	for _, g := range []struct{ key, value string }{{"gates.max_no_telemetry", p.Gates.MaxNoTelemetry}, {"gates.max_estimated", p.Gates.MaxEstimated}, {"gates.max_unowned", p.Gates.MaxUnowned}} {
 		if _, err := ParsePercent(g.value); err != nil {
 			return fmt.Errorf("%s: %w", g.key, err)
@@ -225,6 +228,28 @@ func (p *Policy) validate() error {
 		return fmt.Errorf("adjustment.materiality: %w", err)
 	}
 	return p.Idle.validate()
+}
+
+// Categories are the remainder categories that remainder_owner can match.
+var Categories = []string{
+	"unallocated", "slot_held", "claim_idle", "unattributed", "driver_reserved", "mig_unpartitioned", "not_ready", "no_telemetry",
+	"commitment_unused", "capacity_unused", "discount", "credit", "refund", "tax", "fee", "other",
+}
+
+// validatePayers makes sure that every remainder has a payer.
+func (p *Policy) validatePayers() error {
+	for i, r := range p.RemainderOwner {
+		if r.Team == "" {
+			return fmt.Errorf("remainder_owner: entry %d has no team", i+1)
+		}
+		if c := r.Match.Category; c != "" && !slices.ContainsFunc(Categories, func(known string) bool { return Glob(c, known) }) {
+			return fmt.Errorf("remainder_owner: entry %d: category %q is none of %s", i+1, c, strings.Join(Categories, ", "))
+		}
+	}
+	if n := len(p.RemainderOwner); n > 0 && p.RemainderOwner[n-1].Match != (RemainderMatch{}) {
+		return errors.New("remainder_owner: the last entry must have no match, so that every remainder has a payer")
+	}
+	return nil
 }
 
 func fraction(s string) string { _, f, _ := strings.Cut(s, "."); return f }

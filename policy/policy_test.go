@@ -41,6 +41,9 @@ func TestParseRefuses(t *testing.T) {
 		{"component_split: scad\n", "not available in this version"},
 		{"model_weights: [{model: H100, weight: \"0\"}]\n", "weight above 0"},
 		{"gates: {max_unowned: 2}\n", "percentage"},
+		{"remainder_owner: [{match: {category: idle}, team: x}]\n", `category "idle" is none of`},
+		{"remainder_owner: [{match: {category: tax}, team: x}]\n", "every remainder has a payer"},
+		{"remainder_owner: [{cost_center: \"1\"}]\n", "no team"},
 		{"basis: max\n---\nbasis: used\n", "more than one"},
 	} {
 		if _, err := Parse("policy.yaml", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.says) {

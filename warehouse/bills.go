@@ -28,14 +28,14 @@ type BillResult struct {
 
 // lineColumns are the columns of the staging table, in the order lineRow writes.
 const lineColumns = `key, charge_month, resource_sha256, provider, payer, account, resource_id, instance_id, instance_type, region, zone, service, sku, usage_type, operation,
-	class, component, charge_start, charge_end, billed_us, charge_category, charge_class, charge_type, description, currency,
+	class, component, charge_start, charge_end, billed_us, instance_hours, charge_category, charge_class, charge_type, description, currency,
 	billed_cost, effective_cost, list_cost, contracted_cost, consumed_quantity, consumed_unit, pricing_quantity, pricing_unit, list_unit_price, contracted_unit_price,
 	pricing_currency, exchange_rate, commitment, reservation, invoice_id, invoice_detail_id, invoice_issuer, tags`
 
 const createStage = `CREATE TEMP TABLE stage_line (
 	key bytea, charge_month date, resource_sha256 bytea, provider text, payer text, account text, resource_id text, instance_id text, instance_type text,
 	region text, zone text, service text, sku text, usage_type text, operation text,
-	class text, component text, charge_start timestamptz, charge_end timestamptz, billed_us bigint, charge_category text, charge_class text, charge_type text,
+	class text, component text, charge_start timestamptz, charge_end timestamptz, billed_us bigint, instance_hours numeric, charge_category text, charge_class text, charge_type text,
 	description text, currency text, billed_cost numeric, effective_cost numeric, list_cost numeric, contracted_cost numeric,
 	consumed_quantity numeric, consumed_unit text, pricing_quantity numeric, pricing_unit text, list_unit_price numeric, contracted_unit_price numeric,
 	pricing_currency text, exchange_rate numeric, commitment text, reservation text, invoice_id text, invoice_detail_id text, invoice_issuer text, tags jsonb
@@ -198,7 +198,7 @@ func controlText(rows []billing.Control) []string {
 }
 
 func lineRow(c *copyRows, l *billing.Line, key [32]byte) {
-	c.row(43)
+	c.row(44)
 	c.bytea(key[:])
 	c.date(period.MonthOf(l.ChargePeriod.Start).Start())
 	instanceType := l.InstanceType
@@ -219,8 +219,11 @@ func lineRow(c *copyRows, l *billing.Line, key [32]byte) {
 	c.timestamp(l.ChargePeriod.Start)
 	c.timestamp(l.ChargePeriod.End)
 	if us, ok := l.BilledMicros(); ok && l.Class == billing.NodeUsage {
+		hours, _ := l.InstanceHours()
 		c.int8(us)
+		c.amount(hours)
 	} else {
+		c.null()
 		c.null()
 	}
 	for _, s := range []string{l.ChargeCategory, l.ChargeClass, l.ChargeType, l.Description, l.Currency} {
@@ -325,11 +328,11 @@ func (l *billLoad) promoteLines(ctx context.Context, delivery int64, res *BillRe
 		return err
 	}
 	came, err := l.tx.Exec(ctx, `INSERT INTO gpuledger.bill_line (charge_month, source_id, billing_period, key, ordinal, first_delivery, bill_resource_id, class, component,
-			charge_start, charge_end, billed_us, charge_category, charge_class, charge_type, description, currency, billed_cost, effective_cost, list_cost, contracted_cost,
+			charge_start, charge_end, billed_us, instance_hours, charge_category, charge_class, charge_type, description, currency, billed_cost, effective_cost, list_cost, contracted_cost,
 			consumed_quantity, consumed_unit, pricing_quantity, pricing_unit, list_unit_price, contracted_unit_price, pricing_currency, exchange_rate,
 			commitment, reservation, invoice_id, invoice_detail_id, invoice_issuer, tags)
 		SELECT s.charge_month, $1, $2, s.key, s.ordinal, $3, s.bill_resource_id, s.class, s.component,
-			s.charge_start, s.charge_end, s.billed_us, s.charge_category, s.charge_class, s.charge_type, s.description, s.currency, s.billed_cost, s.effective_cost, s.list_cost, s.contracted_cost,
+			s.charge_start, s.charge_end, s.billed_us, s.instance_hours, s.charge_category, s.charge_class, s.charge_type, s.description, s.currency, s.billed_cost, s.effective_cost, s.list_cost, s.contracted_cost,
 			s.consumed_quantity, s.consumed_unit, s.pricing_quantity, s.pricing_unit, s.list_unit_price, s.contracted_unit_price, s.pricing_currency, s.exchange_rate,
 			s.commitment, s.reservation, s.invoice_id, s.invoice_detail_id, s.invoice_issuer, s.tags
 		FROM stage_numbered s

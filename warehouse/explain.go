@@ -116,7 +116,7 @@ func (e *explaining) line(ctx context.Context) error {
 	l := &e.out.Line
 	return e.tx.QueryRow(ctx, `SELECT l.id, s.name, r.instance_id, r.instance_type, l.class, l.charge_type, l.charge_start, l.charge_end,
 			trim_scale(l.billed_cost)::text, trim_scale(l.effective_cost)::text, coalesce(trim_scale(l.list_cost)::text, ''), l.currency,
-			CASE WHEN l.billed_us IS NULL THEN '' ELSE trim_scale(coalesce(l.consumed_quantity, l.pricing_quantity))::text END,
+			coalesce(trim_scale(l.instance_hours)::text, ''),
 			l.invoice_id, l.description, to_char(l.billing_period, 'YYYY-MM')
 		FROM gpuledger.bill_line l JOIN gpuledger.source s ON s.id = l.source_id JOIN gpuledger.bill_resource r ON r.id = l.bill_resource_id
 		WHERE l.id = $1 AND l.charge_month = $2`, e.lineID, e.period).Scan(&l.ID, &l.Source, &l.InstanceID, &l.InstanceType, &l.Class, &l.Type, &l.Start, &l.End,

@@ -35,7 +35,7 @@ type line struct {
 }
 
 const selectLines = `SELECT l.id, s.name, l.key, l.ordinal, l.class, l.component, l.charge_start, l.charge_end, l.billed_us,
-		CASE WHEN l.billed_us IS NOT NULL THEN coalesce(l.consumed_quantity, l.pricing_quantity)::text ELSE '' END,
+		coalesce(l.instance_hours::text, ''),
 		l.currency, r.instance_id, r.instance_type, r.payer, r.account, l.billed_cost::text, l.effective_cost::text, coalesce(l.list_cost::text, '')
 	FROM gpuledger.bill_line l
 	JOIN gpuledger.source s ON s.id = l.source_id

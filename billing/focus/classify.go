@@ -57,7 +57,20 @@ func (d *decoder) usageClass(l *billing.Line) billing.Class {
 			return billing.NodeUsage
 		}
 	}
+	if l.InstanceType != "" && unitless(l.ConsumedUnit) && unitless(l.PricingUnit) {
+		return billing.NodeUsage // a machine of a named type without a time: its window is the time
+	}
 	return billing.Other
+}
+
+// unitless reports whether a unit says nothing of what is counted: a machine may be
+// billed by the piece, a volume or traffic on it never is.
+func unitless(unit string) bool {
+	switch strings.ToLower(unit) {
+	case "", "unit", "units", "each", "count", "quantity", "instance", "instances":
+		return true
+	}
+	return false
 }
 
 // machine returns the name of the instance that the line's resource is, "" where
