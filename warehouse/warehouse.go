@@ -121,6 +121,11 @@ func (db *DB) Migrate(ctx context.Context) (applied []string, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
+	unlock, err := db.migrating(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	results, err := p.Up(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
@@ -129,6 +134,23 @@ func (db *DB) Migrate(ctx context.Context) (applied []string, err error) {
 		applied = append(applied, r.Source.Path)
 	}
 	return applied, db.createViews(ctx)
+}
+
+// migrating makes several programs that start at once migrate one after the other. The
+// lock is of a connection of its own and goes with it.
+func (db *DB) migrating(ctx context.Context) (unlock func(), err error) {
+	conn, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtext('gpuledger migrations'))"); err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return func() {
+		_, _ = conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtext('gpuledger migrations'))") // closing the connection would free it too
+		conn.Release()
+	}, nil
 }
 
 // MigrateDown takes one migration back. The views go first: they are made again

@@ -136,6 +136,37 @@ func TestMigrateDownAndUp(t *testing.T) {
 	}
 }
 
+// Several programs that start at once migrate one after the other.
+func TestMigrateTogether(t *testing.T) {
+	ctx, dsn := t.Context(), pgtest.New(t, migrateTemplate)
+	var dbs []*DB // each program has connections of its own
+	for range 4 {
+		db, err := Open(ctx, dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(db.Close)
+		dbs = append(dbs, db)
+	}
+	for range 2 {
+		if _, err := dbs[0].MigrateDown(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	errs := make(chan error, len(dbs))
+	for _, db := range dbs {
+		go func() {
+			_, err := db.Migrate(ctx)
+			errs <- err
+		}()
+	}
+	for range dbs {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // memoryReader serves lines from memory.
 type memoryReader struct {
 	lines []billing.Line

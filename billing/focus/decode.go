@@ -3,6 +3,7 @@ package focus
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"sort"
 
@@ -11,6 +12,10 @@ import (
 	"gpuledger/billing/period"
 	"gpuledger/billing/table"
 )
+
+// iso4217 is the form of a currency code. Other spellings would become currencies of
+// their own beside it.
+var iso4217 = regexp.MustCompile(`^[A-Z]{3}$`)
 
 // decoder turns rows of one delivery into lines.
 type decoder struct {
@@ -76,6 +81,9 @@ func (d *decoder) line() (*billing.Line, error) {
 	}
 	if l.Currency == "" {
 		return nil, r.Error(colCurrency, errors.New("no currency"))
+	}
+	if !iso4217.MatchString(l.Currency) {
+		return nil, r.Error(colCurrency, fmt.Errorf("%q is not a currency code of ISO 4217, such as USD", l.Currency))
 	}
 	if err := d.numbers(l); err != nil {
 		return nil, err

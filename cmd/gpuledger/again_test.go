@@ -118,3 +118,23 @@ func TestGatesWarn(t *testing.T) {
 		}
 	}
 }
+
+// A night in which the samples cannot be read publishes nothing: what was not read is
+// not "no telemetry".
+func TestUnreadSamplesPublishNothing(t *testing.T) {
+	dsn, dir := pgtest.New(t, migrate), layOut(t, "../../testdata/scenarios/held-and-idle")
+	config := filepath.Join(dir, "gpuledger.yaml")
+	write(t, config, "clusters: [{name: prod, metrics: {type: openmetrics, path: ./metrics.om}}]\nbills: [{name: bill, type: focus, location: ./bill.csv}]\n")
+	whole := readFile(t, filepath.Join(dir, "metrics.om"))
+	write(t, filepath.Join(dir, "metrics.om"), whole[:len(whole)/2])
+	if code, _, errs := cli(t, dsn, "run", "--config", config); code != 1 || !strings.Contains(errs, "metrics.om") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if got := one(t, dsn, "SELECT count(*) FROM gpuledger.run"); got != "0" {
+		t.Errorf("%s runs", got)
+	}
+	write(t, config, "# nothing\n")
+	if code, _, errs := cli(t, dsn, "run", "--config", config); code != 64 || !strings.Contains(errs, "neither clusters nor bills") {
+		t.Errorf("empty configuration: exit %d: %s", code, errs)
+	}
+}

@@ -180,6 +180,15 @@ func (c *Config) validate() error {
 	return nil
 }
 
+// needSources refuses a configuration that says nothing: an empty file, such as a
+// mount gone wrong, should not be a night well done.
+func (c *Config) needSources(name string) error {
+	if len(c.Clusters) == 0 && len(c.Bills) == 0 {
+		return usagef("%s names neither clusters nor bills", name)
+	}
+	return nil
+}
+
 var envReference = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
 // expandEnv replaces ${NAME} in every text of the configuration. A variable that is

@@ -53,6 +53,9 @@ the cost. With --pod, every charge of the pod at that instant.`,
 }
 
 func (c *explainCharge) run(ctx context.Context, a *app, db *database) error {
+	if a.output == "csv" {
+		return usagef("explain prints text or --output json")
+	}
 	ids := []string{strings.ToLower(c.allocation)}
 	if c.pod == "" && !allocationID.MatchString(ids[0]) {
 		return usagef("%q is not an allocation_id; they look like 0f3c1a2b-…, 36 characters, in finance.allocation", c.allocation)
@@ -76,17 +79,14 @@ func (c *explainCharge) run(ctx context.Context, a *app, db *database) error {
 			return fmt.Errorf("no charge of pod %s at %s in the current run of any month", c.pod, at.Format(time.RFC3339))
 		}
 	}
+	var all []map[string]any
 	for i, id := range ids {
 		e, err := db.Explain(ctx, id)
 		if err != nil {
 			return err
 		}
 		if a.output == "json" {
-			b, err := json.MarshalIndent(e, "", "  ")
-			if err != nil {
-				return err
-			}
-			_, _ = fmt.Fprintln(a.stdout, string(b))
+			all = append(all, explanationJSON(e))
 			continue
 		}
 		if i > 0 {
@@ -94,7 +94,44 @@ func (c *explainCharge) run(ctx context.Context, a *app, db *database) error {
 		}
 		printExplanation(a.stdout, e)
 	}
-	return nil
+	if a.output != "json" {
+		return nil
+	}
+	b, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.stdout, string(b))
+	return err
+}
+
+// explanationJSON is one charge for a program, amounts as text with every digit.
+func explanationJSON(e *warehouse.Explanation) map[string]any {
+	l := e.Line
+	out := map[string]any{
+		"allocation_id": e.AllocationID, "run_id": e.RunID, "category": e.Category, "pod": e.Pod, "team": e.Owner.Team, "cost_center": e.Owner.CostCenter,
+		"bill_line": map[string]any{
+			"id": l.ID, "source": l.Source, "billing_period": l.BillingPeriod, "charge_start": l.Start.UTC(), "charge_end": l.End.UTC(), "instance_id": l.InstanceID, "instance_type": l.InstanceType,
+			"class": l.Class, "currency": l.Currency, "billed_cost": l.Billed, "effective_cost": l.Effective, "list_cost": l.List, "instance_hours": l.Hours,
+		},
+		"stored_ratio": money.Ratio(e.StoredRatio).String(), "recomputed": e.Recomputed,
+	}
+	if !e.Recomputed {
+		return out
+	}
+	terms := []map[string]any{}
+	for _, t := range e.Terms {
+		terms = append(terms, map[string]any{
+			"hour": t.Hour.UTC(), "device": t.Device, "profile": t.Profile, "gpu_instance": t.GPUInstance, "slices": t.Slices, "of": t.Of, "price_weight_millionths": t.PriceWeight,
+			"share_us": t.ShareMicros, "overlap_seconds": t.OverlapSeconds, "method": t.Method.String(), "usable_bytes": t.UsableBytes, "used_byte_seconds": t.UsedByteSeconds,
+		})
+	}
+	out["node"], out["node_pool"], out["devices"], out["moved_by"] = e.NodeName, e.Node.Pool, e.Window.Devices(), e.Share.MovedBy
+	out["ratio"], out["terms"], out["method"] = e.Share.Ratio.String(), terms, e.Share.Method.String()
+	if amount, err := money.Parse(l.Effective); err == nil {
+		out["effective_cost"] = amount.Mul(e.Share.Ratio)
+	}
+	return out
 }
 
 func printExplanation(w io.Writer, e *warehouse.Explanation) {

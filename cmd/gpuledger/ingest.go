@@ -67,7 +67,8 @@ func (c *ingestBills) run(ctx context.Context, a *app, cfg *Config, db *database
 			continue
 		}
 		found = true
-		if _, err := a.loadBills(ctx, cfg, db, b, only); err != nil {
+		_, err := a.loadBills(ctx, cfg, db, b, only)
+		if err = a.skipped(err); err != nil {
 			problems = append(problems, fmt.Errorf("source %s: %w", b.Name, err))
 		}
 	}
@@ -108,10 +109,7 @@ func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillCo
 			return err
 		})
 		if err != nil {
-			if err = a.skipped(err); err != nil {
-				return changed, err
-			}
-			continue
+			return changed, err
 		}
 		if !res.Changed {
 			a.log.Info("bill unchanged", "source", b.Name, "billing_period", d.BillingPeriod.String(), "lines", res.Lines)
@@ -125,6 +123,9 @@ func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillCo
 	}
 	if broken != nil {
 		return changed, broken
+	}
+	if len(deliveries) == 0 {
+		return changed, incompletef("%w: there is no delivery, or none with a line, at %s", billing.ErrIncomplete, b.Location)
 	}
 	if !matched {
 		var have []string
@@ -228,7 +229,7 @@ func (c *ingestSamples) run(ctx context.Context, a *app, cfg *Config, db *databa
 		if err == nil {
 			err = a.loadSamples(ctx, db, cl, src, about, span, false, c.allowLess)
 		}
-		if err != nil {
+		if err = a.skipped(err); err != nil {
 			problems = append(problems, fmt.Errorf("cluster %s: %w", cl.Name, err))
 		}
 	}
@@ -275,7 +276,7 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 		err := db.Locked(ctx, a.wait, a.sampleLocks(cl, s), func() error {
 			return a.foldInto(ctx, db, cl, src, about, s, allowLess, &total)
 		})
-		if err = a.skipped(err); err != nil {
+		if err != nil {
 			return err
 		}
 	}

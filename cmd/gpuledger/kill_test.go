@@ -92,6 +92,29 @@ func TestKillAndRerun(t *testing.T) {
 	if runs := one(t, dsn, "SELECT count(*) FROM gpuledger.run"); runs != "1" {
 		t.Errorf("%s runs, want 1", runs)
 	}
+	// Three jobs at once on an empty warehouse: one does it, and no half of it is
+	// published meanwhile.
+	empty := pgtest.New(t, migrate)
+	var jobs []*exec.Cmd
+	for range 3 {
+		jobs = append(jobs, program(t, empty, args...))
+	}
+	for _, j := range jobs {
+		if err := j.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, j := range jobs {
+		if err := j.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := one(t, empty, everyCharge); got != want {
+		t.Error("three jobs on an empty warehouse made another ledger")
+	}
+	if runs := one(t, empty, "SELECT count(*) FROM gpuledger.run"); runs != "1" {
+		t.Errorf("three jobs published %s runs", runs)
+	}
 	// Two jobs at once: nothing is done twice, and it ties out.
 	a, b := program(t, dsn, args...), program(t, dsn, args...)
 	for _, c := range []*exec.Cmd{a, b} {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpuledger/billing/period"
+	"gpuledger/warehouse"
 )
 
 // runAll is what cron or the CronJob calls.
@@ -49,6 +50,9 @@ const maxBacklog = 400 * 24 * time.Hour
 // runAll loads samples before bills: the nodes that samples show decide which bill
 // lines are in scope.
 func (a *app) runAll(ctx context.Context, cfg *Config, db *database, only period.Month) error {
+	if err := cfg.needSources(a.configPath); err != nil {
+		return err
+	}
 	// A broken policy should not cost a night of loading.
 	if _, err := cfg.policy(""); err != nil {
 		return err
@@ -57,22 +61,37 @@ func (a *app) runAll(ctx context.Context, cfg *Config, db *database, only period
 		return err
 	}
 	var problems []error
-	for _, cl := range cfg.Clusters {
-		if err := a.runSamples(ctx, cfg, db, cl, only); err != nil {
-			problems = append(problems, fmt.Errorf("cluster %s: %w", cl.Name, err))
+	busy, dark := false, false
+	note := func(what string, err error) {
+		if errors.Is(err, warehouse.ErrLocked) {
+			busy = a.skipped(err) == nil
+		} else if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", what, err))
 		}
+	}
+	for _, cl := range cfg.Clusters {
+		err := a.runSamples(ctx, cfg, db, cl, only)
+		note("cluster "+cl.Name, err)
+		dark = dark || err != nil && exitCodeOf(err) == exitFailed && !errors.Is(err, warehouse.ErrLocked)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 	for _, b := range cfg.Bills {
 		// A month's corrections come with later billing periods: all are looked at.
-		if _, err := a.loadBills(ctx, cfg, db, b, period.Month{}); err != nil {
-			problems = append(problems, fmt.Errorf("source %s: %w", b.Name, err))
-		}
+		_, err := a.loadBills(ctx, cfg, db, b, period.Month{})
+		note("source "+b.Name, err)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+	}
+	switch {
+	case busy: // the other job allocates what it loads; half of it is no month
+		a.log.Warn("months are left to the job that is loading them")
+		return worst(problems)
+	case dark: // what could not be read is not "no telemetry"
+		a.log.Warn("no month is allocated, as samples could not be read; gpuledger doctor says what is wrong, gpuledger allocate --period M goes on without them")
+		return worst(problems)
 	}
 	months, err := db.BillMonths(ctx)
 	if err != nil {
