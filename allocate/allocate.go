@@ -45,6 +45,11 @@ type Node struct {
 	Account       string
 	ExpectedGPUs  int
 	ExpectedModel string
+
+	// What its instance type has, for hours whose inventory does not say; 0 unknown.
+	InstanceType string
+	CPUMilli     int64
+	MemoryBytes  int64
 }
 
 // Hour is one hour of a node's telemetry, as stored. Where the node was not seen,
@@ -63,18 +68,27 @@ type Window struct {
 	Node         Node
 	Hours        []Hour // those that overlap the span, in order
 	Pods         map[string]Pod
+
+	// The list cost of the lines that price the whole node, and the instance time they
+	// bill: what price_difference takes CPU and memory off.
+	ListCost   money.Amount
+	ListMicros int64
+	Currency   string
 }
 
 // Target is who gets a share: a pod, or a remainder category with its payer. A
 // remainder that a policy moved to a pod keeps its category and says so.
 type Target struct {
-	PodUID   string
-	Category string // "pod", or the remainder category the share comes from
-	MovedBy  string // the policy that moved a remainder to PodUID, "" otherwise
-	Model    string
-	Mode     gpu.Mode
-	Pool     string // node pool at the time
-	Owner    policy.Owner
+	// Component is the part of the node's price the share is of; "" where a line is
+	// not divided, and the share is of whatever component the line has.
+	Component billing.Component
+	PodUID    string
+	Category  string   // "pod", or the remainder category the share comes from
+	MovedBy   string   // the policy that moved a remainder to PodUID, "" otherwise
+	Model     string   // "" of CPU and memory
+	Mode      gpu.Mode // "" of CPU and memory
+	Pool      string   // node pool at the time
+	Owner     policy.Owner
 }
 
 // Key orders and identifies a target by meaning, never by a database id.
@@ -82,14 +96,14 @@ func (t Target) Key() string { return t.key() }
 
 // key orders and identifies a target by meaning, never by a database id.
 func (t Target) key() string {
-	return strings.Join([]string{t.Category, t.MovedBy, t.PodUID, t.Model, string(t.Mode), t.Pool, t.Owner.Key()}, "\x01")
+	return strings.Join([]string{string(t.Component), t.Category, t.MovedBy, t.PodUID, t.Model, string(t.Mode), t.Pool, t.Owner.Key()}, "\x01")
 }
 
 // Share is one target's part of a window.
 type Share struct {
 	Target
 	Ratio           money.Ratio
-	GPURatio        money.Ratio // of the window's device time, Σ μ·σ dt without price weights; sums to One
+	GPURatio        money.Ratio // of the window's device time, Σ μ·σ dt without price weights; sums to One, 0 of CPU and memory
 	UsedByteSeconds int64
 	HeldByteSeconds int64
 	MeasuredMicros  int64
@@ -120,10 +134,14 @@ func (w *Window) Devices() int {
 	return n
 }
 
-// Split computes the shares of a window, in the order of their keys. The ratios
-// sum to exactly one, for cost and for device time each.
+// Split computes the shares of a line that prices the whole node, in the order of
+// their keys. The ratios sum to exactly one, for cost and for device time each.
 func Split(w Window, p *policy.Policy, owners *policy.Owners) ([]Share, error) {
-	return Trace(w, p, owners, nil)
+	v, err := Compute(w, p, owners, nil)
+	if err != nil {
+		return nil, err
+	}
+	return v.Of(billing.Node, w.ListMicros > 0)
 }
 
 // Contribution is one term of a target's weight: its share of a partition in an
@@ -145,29 +163,11 @@ type Contribution struct {
 	PartitionMode   gpu.Mode
 	Slots           int // client slots of the partition; 0 where unknown
 	Replicas        int // of them the pod holds
-}
 
-// Trace is Split that also tells every term of every weight, in the order of the
-// walk; see may be nil.
-func Trace(w Window, p *policy.Policy, owners *policy.Owners, see func(Contribution)) ([]Share, error) {
-	s := &split{w: w, p: p, owners: owners, entries: map[string]*entry{}, trace: see}
-	if err := s.settleUnits(); err != nil {
-		return nil, err
-	}
-	var ready, uncovered uint64 // in units of scale
-	for _, h := range w.Hours {
-		overlap := s.overlap(h.Start)
-		if overlap == 0 {
-			continue
-		}
-		r, u, err := s.hour(h, overlap)
-		if err != nil {
-			return nil, err
-		}
-		ready, uncovered = ready+r, uncovered+u
-	}
-	s.remainder(ready, uncovered)
-	return s.finish()
+	// Of CPU (thousandths of a core) and memory (bytes) only:
+	Requested  int64 // the larger of request and use
+	LifeMicros int64 // how long the pod lived while the node was ready
+	Capacity   int64
 }
 
 // Whole gives all of a line to one remainder category.

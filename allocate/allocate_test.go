@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpuledger/billing"
 	"gpuledger/billing/money"
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
@@ -334,6 +335,17 @@ rules:
 	}
 	if got["old"] != money.One/2 || got["new"] != money.One/2 {
 		t.Errorf("%v", got)
+	}
+
+	// CPU and memory too: a pod without a GPU has two owners of half an hour each.
+	w.Hours[0].CPUMilli, w.Hours[0].MemoryBytes, w.Hours[0].Pods = 4000, 16<<30, []gpu.PodUse{{PodUID: "a", LifeMicros: full, CPUMilli: 2000, Memory: 4 << 30}}
+	v, err := Compute(w, testPolicy(t, "component_split: billed_sku"), &o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shares, err = v.Of(billing.CPU, true)
+	if err != nil || len(shares) != 3 || shares[0].Owner.Team == shares[1].Owner.Team || shares[0].Ratio != money.One/4 || shares[1].Ratio != money.One/4 {
+		t.Errorf("%v %+v", err, shares)
 	}
 }
 

@@ -1,23 +1,35 @@
 package allocate
 
 import (
+	"slices"
 	"sort"
 
+	"gpuledger/billing"
 	"gpuledger/billing/money"
 	"gpuledger/gpu"
 	"gpuledger/policy"
 )
 
-// finish turns weights into ratios of exactly one, applies the redistributions of
-// node scope, and orders the shares.
-func (s *split) finish() ([]Share, error) {
-	entries := s.ordered()
+// finish turns the weights of a component into ratios of its part of a line, applies
+// the redistributions of node scope, and orders the shares. A line that is not
+// divided ("") has the GPUs' vector.
+func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
+	onGPU := c == "" || c == billing.GPU
+	entries := s.ordered(c)
 	if len(entries) == 0 {
-		model := s.w.Node.ExpectedModel
+		var out Share
 		s.pool = s.w.Node.Pool
-		t := s.remainderTarget(string(gpu.NoTelemetry), model, gpu.ModeUnknown)
-		out := Whole(t.Category, model, t.Mode, t.Owner)
-		out.Pool = t.Pool
+		if onGPU {
+			model := s.w.Node.ExpectedModel
+			t := s.remainderTarget(string(gpu.NoTelemetry), model, gpu.ModeUnknown)
+			out = Whole(t.Category, model, t.Mode, t.Owner)
+		} else {
+			t := s.partRemainder(string(gpu.NoTelemetry), c)
+			out = Whole(t.Category, "", "", t.Owner)
+			out.GPURatio = 0
+		}
+		out.Component, out.Pool = c, s.pool
+		out.Ratio, out.ByMethod = part, map[gpu.Method]money.Ratio{gpu.NoMethod: part}
 		return []Share{out}, nil
 	}
 	weights := make([]money.Weight, len(entries))
@@ -25,21 +37,24 @@ func (s *split) finish() ([]Share, error) {
 	for i, e := range entries {
 		weights[i], times[i] = e.weight, e.time
 	}
-	ratios, err := money.Ratios(weights)
+	ratios, err := money.Apportion(int64(part), weights)
 	if err != nil {
 		return nil, err
 	}
-	gpuRatios, err := money.Ratios(times)
-	if err != nil {
-		return nil, err
+	gpuRatios := make([]money.Ratio, len(entries))
+	if onGPU {
+		if gpuRatios, err = money.Ratios(times); err != nil {
+			return nil, err
+		}
 	}
 	out := make([]Share, len(entries))
 	for i, e := range entries {
 		out[i] = Share{
-			Target: e.Target, Ratio: ratios[i], GPURatio: gpuRatios[i],
+			Target: e.Target, Ratio: money.Ratio(ratios[i]), GPURatio: gpuRatios[i],
 			UsedByteSeconds: e.used, HeldByteSeconds: e.held, MeasuredMicros: e.measured, GapMicros: e.gap,
-			ByMethod: byMethod(ratios[i], e.byMethod),
+			ByMethod: byMethod(money.Ratio(ratios[i]), e.byMethod),
 		}
+		out[i].Component = c
 		for m := range e.byMethod {
 			out[i].Method = max(out[i].Method, m)
 		}
@@ -47,7 +62,12 @@ func (s *split) finish() ([]Share, error) {
 			out[i].Method = gpu.NoMethod
 		}
 	}
-	return s.moveOnNode(out, weights)
+	out, err = s.moveOnNode(out, weights)
+	if onGPU {
+		return out, err
+	}
+	// A pod that asked for nothing has no row; device time, which may cost nothing, has.
+	return slices.DeleteFunc(out, func(sh Share) bool { return sh.Ratio == 0 }), err
 }
 
 func byMethod(ratio money.Ratio, weights map[gpu.Method]money.Weight) map[gpu.Method]money.Ratio {
@@ -72,11 +92,17 @@ func byMethod(ratio money.Ratio, weights map[gpu.Method]money.Weight) map[gpu.Me
 	return out
 }
 
-// ordered returns the entries with any weight, or a pod's memo, by key.
-func (s *split) ordered() []*entry {
+// ordered returns a component's entries with any weight, or a pod's memo, by key.
+func (s *split) ordered(c billing.Component) []*entry {
+	if c == billing.GPU {
+		c = ""
+	}
 	keys := make([]string, 0, len(s.entries))
 	any := false
 	for k, e := range s.entries {
+		if e.Component != c {
+			continue
+		}
 		keys = append(keys, k)
 		any = any || !e.weight.IsZero()
 	}
@@ -105,7 +131,8 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 		sh := shares[i]
 		s.pool = sh.Pool
 		rule := s.ruleFor(sh.Category)
-		if sh.Category == PodCategory || sh.PodUID != "" || rule.Policy == policy.Keep || rule.Scope != policy.ScopeNode || len(receivers) == 0 {
+		here := rule.Scope == policy.ScopeNode || sh.Component == billing.CPU || sh.Component == billing.Memory // these have no device
+		if sh.Category == PodCategory || sh.PodUID != "" || rule.Policy == policy.Keep || !here || len(receivers) == 0 {
 			out = append(out, sh)
 			continue
 		}

@@ -64,7 +64,12 @@ func (s *split) ruleFor(category string) policy.Rule {
 	if category == string(gpu.Unattributed) && s.p.Unattributed.Mode == "spread" {
 		return policy.Rule{Policy: policy.Proportional, Scope: policy.ScopeDevice}
 	}
-	return s.p.Idle.For(category, s.pool)
+	r := s.p.Idle.For(category, s.pool)
+	if s.p.ComponentSplit == policy.SCAD && r.Policy == policy.Keep && (category == string(gpu.Unallocated) || category == MIGUnpartitioned) {
+		// AWS spreads what is unused by what each pod is allocated, per component.
+		return policy.Rule{Policy: policy.SCAD, Scope: policy.ScopeNode}
+	}
+	return r
 }
 
 // redistribute shares a remainder out over the partition's holders, and reports
@@ -102,18 +107,9 @@ func (s *split) redistribute(out *[]moved, h Hour, d gpu.Device, p *gpu.Partitio
 // owned divides a pod's share of an hour between its owners, by time, where a rule
 // begins or ends within the hour: midnight in Kolkata is at half past.
 func (s *split) owned(h Hour, m moved) []moved {
-	cuts := s.owners.Changes(h.Start, h.Start.Add(time.Hour))
-	if len(cuts) == 0 {
+	at, weights := s.ownerTimes(h.Start)
+	if len(at) == 1 {
 		return []moved{m}
-	}
-	at := append([]time.Time{h.Start}, cuts...)
-	weights := make([]money.Weight, len(at))
-	for i := range at {
-		end := h.Start.Add(time.Hour)
-		if i+1 < len(at) {
-			end = at[i+1]
-		}
-		weights[i] = money.W(uint64(end.Sub(at[i]).Microseconds()))
 	}
 	out := make([]moved, len(at))
 	for i := range at {
@@ -134,6 +130,22 @@ func (s *split) owned(h Hour, m moved) []moved {
 	split(m.measured, func(o *moved, v int64) { o.measured = v })
 	split(m.gap, func(o *moved, v int64) { o.gap = v })
 	return out
+}
+
+// ownerTimes returns the instants of an hour from which on an owner is asked for, the
+// hour's start among them, and how long each of them lasts.
+func (s *split) ownerTimes(hour time.Time) (at []time.Time, lasts []money.Weight) {
+	end := hour.Add(time.Hour)
+	at = append([]time.Time{hour}, s.owners.Changes(hour, end)...)
+	lasts = make([]money.Weight, len(at))
+	for i := range at {
+		until := end
+		if i+1 < len(at) {
+			until = at[i+1]
+		}
+		lasts[i] = money.W(uint64(until.Sub(at[i]).Microseconds()))
+	}
+	return at, lasts
 }
 
 func heldTime(r *gpu.Row) uint64 { return uint64(r.MeasuredMicros + r.GapMicros) }

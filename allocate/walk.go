@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"gpuledger/billing"
 	"gpuledger/billing/money"
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
@@ -234,6 +235,7 @@ func (s *split) remainder(ready, uncovered uint64) {
 		amount   uint64
 	}{{string(gpu.NoTelemetry), unknown}, {NotReady, rest - unknown}} {
 		if r.amount > 0 {
+			s.partsRemainder(r.category, r.amount)
 			s.add(s.remainderTarget(r.category, model, gpu.ModeUnknown), gpu.NoMethod, r.amount, 1, s.slices*n, pw)
 		}
 	}
@@ -294,6 +296,7 @@ func (s *split) add(t Target, m gpu.Method, micros, overlap, slices, pw uint64) 
 	if s.trace != nil {
 		c := s.place
 		c.Target, c.Method, c.ShareMicros, c.PriceWeight = t, m, micros, pw
+		c.Component = billing.GPU
 		c.OverlapSeconds = overlap * s.step
 		c.Slices, c.Of = slices, s.slices
 		s.trace(c)

@@ -140,6 +140,9 @@ type PodUse struct {
 	CPUMilli   int64
 	Memory     int64 // bytes
 	GPUs       int64 // requested GPUs or replicas or MIG devices
+	// Mean use over that life; 0 where it is not collected.
+	CPUUsedMilli int64 `json:",omitempty"`
+	MemoryUsed   int64 `json:",omitempty"`
 }
 
 // NodeHour is everything the ledger keeps of one GPU node in one hour.

@@ -26,7 +26,7 @@ type Policy struct {
 	Reservation    Reservation      `yaml:"reservation" json:"reservation"` // what a time-slicing replica reserves
 	Partition      Partition        `yaml:"partition" json:"partition"`     // how MIG instances weigh
 	Unattributed   UnattributedRule `yaml:"unattributed" json:"unattributed"`
-	ComponentSplit string           `yaml:"component_split" json:"component_split"` // gpu_all
+	ComponentSplit string           `yaml:"component_split" json:"component_split"` // gpu_all (default) | price_difference | ratio | scad | billed_sku
 	DriverReserved string           `yaml:"driver_reserved" json:"driver_reserved"` // exclude
 	HeadlineCost   string           `yaml:"headline_cost" json:"headline_cost"`     // effective (default) | billed | list | contracted
 	Idle           Idle             `yaml:"idle" json:"idle"`
@@ -35,6 +35,11 @@ type Policy struct {
 	Adjustment     Adjustment       `yaml:"adjustment" json:"adjustment"`
 	ModelWeights   []ModelWeight    `yaml:"model_weights" json:"model_weights"`
 	Gates          Gates            `yaml:"gates" json:"gates"`
+
+	// Absent from the canonical form where they decide nothing, so that a policy
+	// that does without them keeps its hash.
+	ComponentPrices ComponentPrices  `yaml:"component_prices" json:"component_prices,omitempty"`
+	ComponentRatios *ComponentRatios `yaml:"component_ratios" json:"component_ratios,omitempty"`
 }
 
 // Reservation says what a holder reserves where hardware does not.
@@ -128,7 +133,7 @@ func Default() Policy {
 		Reservation:    Reservation{TimeSlicing: "none"},
 		Partition:      Partition{Weight: "memory", Normaliser: "configured"},
 		Unattributed:   UnattributedRule{Mode: "own_line", Tolerance: "2%"},
-		ComponentSplit: "gpu_all",
+		ComponentSplit: GPUAll,
 		DriverReserved: "exclude",
 		HeadlineCost:   "effective",
 		Idle:           Idle{Default: Rule{Policy: Keep}, SlotHeld: &Rule{Policy: Proportional, Scope: ScopeDevice}},
@@ -145,6 +150,7 @@ func Parse(name string, text []byte) (Policy, error) {
 	if err := DecodeStrict(name, text, &p); err != nil {
 		return Policy{}, err
 	}
+	p.normaliseComponents()
 	if err := p.validate(); err != nil {
 		return Policy{}, fmt.Errorf("%s: %w", name, err)
 	}
@@ -194,7 +200,7 @@ func (p *Policy) validate() error {
 		{"partition.normaliser", p.Partition.Normaliser, []string{"configured", "physical"}, nil},
 		{"unattributed.mode", p.Unattributed.Mode, []string{"own_line", "spread"}, nil},
 		{"unattributed.tolerance", p.Unattributed.Tolerance, []string{"2%"}, nil},
-		{"component_split", p.ComponentSplit, []string{"gpu_all"}, []string{"price_difference", "ratio", "scad", "billed_sku"}},
+		{"component_split", p.ComponentSplit, []string{GPUAll, PriceDifference, FixedRatio, SCAD, BilledSKU}, nil},
 		{"driver_reserved", p.DriverReserved, []string{"exclude"}, []string{"own_line"}},
 		{"headline_cost", p.HeadlineCost, []string{"effective"}, []string{"billed", "list", "contracted"}},
 		{"credits_spread", p.CreditsSpread, []string{"none"}, []string{"by_base"}},
@@ -226,6 +232,9 @@ func (p *Policy) validate() error {
 	}
 	if _, err := money.Parse(p.Adjustment.Materiality); err != nil {
 		return fmt.Errorf("adjustment.materiality: %w", err)
+	}
+	if err := p.validateComponents(); err != nil {
+		return err
 	}
 	return p.Idle.validate()
 }

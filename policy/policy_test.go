@@ -38,7 +38,15 @@ func TestParseRefuses(t *testing.T) {
 		{"basis: most\n", `basis: "most" is not one of max, used, request`},
 		{"idle: {default: keep, slot_hold: even}\n", `unknown key "slot_hold"`},
 		{"idle: {slot_held: {policy: even, scop: node}}\n", `unknown key "scop"`},
-		{"component_split: scad\n", "not available in this version"},
+		{"driver_reserved: own_line\n", "not available in this version"},
+		{"component_split: half\n", `component_split: "half" is not one of gpu_all, price_difference, ratio, scad, billed_sku`},
+		{"component_split: price_difference\n", `add component_prices: {vcpu: "0.0347", gib: "0.0039"}`},
+		{"component_prices: {vcpu: \"0.0347\"}\n", `component_prices.gib: "" is not a price`},
+		{"component_prices: [{vcpu: \"0.0347\", gb: \"1\"}]\n", `line 1: unknown key "gb"`},
+		{"component_prices: 0.0347\n", "expected component_prices: {vcpu:"},
+		{"component_prices: {vcpu: \"-1\", gib: \"1\"}\n", "component_prices.vcpu: -1 is not above 0"},
+		{"component_ratios: {gpu: \"0.0000000001\"}\n", "more than 9 decimals"},
+		{"component_ratios: {cpu: \"1\"}\n", `unknown key "cpu"`},
 		{"model_weights: [{model: H100, weight: \"0\"}]\n", "weight above 0"},
 		{"gates: {max_unowned: 2}\n", "percentage"},
 		{"remainder_owner: [{match: {category: idle}, team: x}]\n", `category "idle" is none of`},
@@ -113,6 +121,50 @@ func TestWeights(t *testing.T) {
 	}
 	if _, ok := p.WeightOf(id, "A100", time.Now()); ok {
 		t.Error("a model without a weight has one")
+	}
+}
+
+func TestComponents(t *testing.T) {
+	plain, err := Parse("p", nil)
+	if err != nil || strings.Contains(string(plain.Canonical()), "component_prices") || strings.Contains(string(plain.Canonical()), "component_ratios") {
+		t.Fatalf("a policy without prices changes its hash: %v\n%s", err, plain.Canonical())
+	}
+	ratio, err := Parse("p", []byte("component_split: ratio"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := ratio.Ratios(); r != (Nano{GPU: 950_000_000, VCPU: 31_611_000, GiB: 4_237_000}) {
+		t.Errorf("%+v", r)
+	}
+	spelt, err := Parse("p", []byte(`{component_split: ratio, component_ratios: {gpu: "0.95", gib: "0.004237"}}`))
+	if err != nil || spelt.Hash() != ratio.Hash() {
+		t.Errorf("defaults written out change the hash: %v\n%s", err, spelt.Canonical())
+	}
+	p, err := Parse("p", []byte(`
+component_split: price_difference
+component_prices:
+  - {vcpu: "0.03", gib: "0.004", from: 2026-01-01}
+  - {vcpu: "0.0347", gib: "0.0039", from: 2026-10-15}
+  - {vcpu: "0.032", gib: "0.0036", currency: EUR, from: 2026-10-20}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		currency string
+		day      int
+		vcpu     uint64
+	}{{"USD", 14, 30_000_000}, {"USD", 15, 34_700_000}, {"EUR", 15, 34_700_000}, {"EUR", 20, 32_000_000}, {"USD", 20, 34_700_000}} {
+		if got, ok := p.PricesAt(c.currency, time.Date(2026, 10, c.day, 0, 0, 0, 0, time.UTC)); !ok || got.VCPU != c.vcpu {
+			t.Errorf("%+v: %+v %v", c, got, ok)
+		}
+	}
+	if _, ok := p.PricesAt("USD", time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC)); ok {
+		t.Error("a day before the first price has one")
+	}
+	q, err := FromCanonical(p.Canonical())
+	if err != nil || q.Hash() != p.Hash() {
+		t.Errorf("%v\n%s\n%s", err, p.Canonical(), q.Canonical())
 	}
 }
 

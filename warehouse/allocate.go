@@ -67,6 +67,7 @@ func (db *DB) Allocate(ctx context.Context, o AllocateOptions) (RunResult, error
 	if err != nil {
 		return RunResult{}, err
 	}
+	a.warn()
 	if len(deliveries) == 0 {
 		return RunResult{}, fmt.Errorf("%w: no bill line of %s is in the warehouse; run: gpuledger ingest bills --period %s", billing.ErrIncomplete, o.Period, o.Period)
 	}
@@ -104,6 +105,8 @@ type allocation struct {
 	dims    *ledgerDims
 	written int64
 	lines   int64
+
+	findings map[string]*finding // by what they say
 }
 
 func currentRun(ctx context.Context, tx pgx.Tx, m period.Month) (string, error) {

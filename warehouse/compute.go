@@ -11,7 +11,6 @@ import (
 
 	"gpuledger/allocate"
 	"gpuledger/billing"
-	"gpuledger/billing/money"
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
 	"gpuledger/policy"
@@ -20,7 +19,8 @@ import (
 // row is one allocation row before its dimensions have database ids.
 type row struct {
 	line        *line
-	node        *node // nil for a line on no node
+	component   string // of the share, where the line is divided; else of the line
+	node        *node  // nil for a line on no node
 	pod         storedPod
 	share       allocate.Share
 	deviceHours string
@@ -63,24 +63,28 @@ func (a *allocation) occupancyOf(ctx context.Context, tx pgx.Tx, d *dayWork, u *
 	if len(ids) == 0 {
 		return noOccupancies(), nil
 	}
-	return loadOccupancy(ctx, tx, ids, span)
+	return loadOccupancy(ctx, tx, ids, span, a.o.Policy.ComponentSplit != policy.GPUAll)
 }
 
 // window builds the pure split's input.
 func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies) allocate.Window {
-	win := allocate.Window{Span: w.span, Pods: occ.owned, Node: nodeInfo(w.node, w.lines)}
+	win := allocate.Window{Span: w.span, Pods: occ.owned, Node: nodeInfo(w.node, w.lines), Currency: w.lines[0].currency}
 	for _, l := range w.lines {
-		if l.billedUS != nil {
+		if l.billedUS != nil && a.hasDevices(l) {
 			win.BilledMicros += *l.billedUS
 		}
 	}
+	win.ListCost, win.ListMicros = listCost(w)
 	for _, start := range w.span.Hours() {
 		h := allocate.Hour{Start: start}
 		stored, covered := d.hours.at(w.node, start)
 		h.CoveredMicros = covered
 		if stored != nil {
 			h.Seen = true
-			h.NodeHour = gpu.NodeHour{Node: stored.node.name, Pool: stored.pool, Hour: start, ReadyMicros: stored.readyMicros, UncoveredMicros: stored.unknownMicros, Devices: occ.devices[stored.id]}
+			h.NodeHour = gpu.NodeHour{
+				Node: stored.node.name, Pool: stored.pool, Hour: start, ReadyMicros: stored.readyMicros, UncoveredMicros: stored.unknownMicros, Devices: occ.devices[stored.id],
+				CPUMilli: stored.cpuMilli, MemoryBytes: stored.memoryBytes, Pods: occ.uses[stored.id],
+			}
 		}
 		win.Hours = append(win.Hours, h)
 	}
@@ -98,107 +102,41 @@ func nodeInfo(n *node, lines []*line) allocate.Node {
 	for _, name := range append(types, n.instanceType) {
 		if t, ok := gpu.LookupInstanceType(name); ok {
 			info.ExpectedGPUs, info.ExpectedModel = t.GPUs, t.Model
+			info.InstanceType, info.CPUMilli, info.MemoryBytes = t.Name, int64(t.VCPU)*1_000, gibBytes(t.MemoryGiB)
 			break
 		}
 	}
 	return info
 }
 
-func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([]row, error) {
-	win := a.window(d, w, occ)
-	shares, err := allocate.Split(win, &a.o.Policy, &a.o.Owners)
-	if err != nil {
-		return nil, err
-	}
-	parts, err := a.memoParts(w.lines, shares)
-	if err != nil {
-		return nil, err
-	}
-	var out []row
-	devices := win.Devices()
-	for i, l := range w.lines {
-		hours := "0"
-		if l.billedUS != nil {
-			hours = deviceHours(l.quantity, devices)
-		} else if i == 0 && !anyBilled(w.lines) {
-			hours = deviceHours(spanHours(w.span), devices)
-		}
-		for k, s := range shares {
-			out = append(out, row{line: l, node: w.node, pod: occ.pods[s.PodUID], share: s, deviceHours: hours, used: parts[k].used[i], held: parts[k].held[i]})
-		}
-	}
-	return out, nil
-}
-
-func anyBilled(lines []*line) bool {
-	for _, l := range lines {
-		if l.billedUS != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// spanHours is a window's length in hours with six decimals.
-func spanHours(s period.Span) string {
-	n := s.Micros() / 3_600 // a millionth of an hour is 3,600 µs
-	return fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000)
-}
-
-type memoPart struct{ used, held []int64 }
-
-// memoParts shares a window's byte-seconds out over its lines by the time each one
-// bills, so that they are counted once however many lines there are.
-func (a *allocation) memoParts(lines []*line, shares []allocate.Share) ([]memoPart, error) {
-	weights := make([]money.Weight, len(lines))
-	for i, l := range lines {
-		if l.billedUS != nil {
-			weights[i] = money.W(uint64(*l.billedUS))
-		}
-	}
-	if !anyBilled(lines) {
-		weights[0] = money.W(1)
-	}
-	out := make([]memoPart, len(shares))
-	for k, s := range shares {
-		var err error
-		if out[k].used, err = money.Apportion(s.UsedByteSeconds, weights); err == nil {
-			out[k].held, err = money.Apportion(s.HeldByteSeconds, weights)
-		}
-		if err == money.ErrNoWeight {
-			out[k] = memoPart{make([]int64, len(lines)), make([]int64, len(lines))}
-			out[k].used[0], out[k].held[0], err = s.UsedByteSeconds, s.HeldByteSeconds, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
 // whole gives a line that no node's pods can pay to a category: its own class, or
 // no_telemetry for a GPU machine that no cluster shows.
 func (a *allocation) whole(l *line) row {
+	r := row{line: l, component: l.component, deviceHours: "0"}
 	category := allocate.CategoryOf(billing.Class(l.class))
-	model, mode, hours := "", gpu.Mode(""), "0"
+	model, mode, pool := "", gpu.Mode(""), ""
 	t, isGPU := gpu.LookupInstanceType(l.instanceType)
-	if isGPU {
+	if isGPU && a.hasDevices(l) {
 		model = t.Model
 	}
 	if l.class == string(billing.NodeUsage) {
-		category, mode = string(gpu.NoTelemetry), gpu.ModeUnknown
-		devices := max(1, t.GPUs)
-		if l.billedUS != nil {
-			hours = deviceHours(l.quantity, devices)
+		category = string(gpu.NoTelemetry)
+		if a.hasDevices(l) {
+			mode = gpu.ModeUnknown
+			if l.billedUS != nil {
+				r.deviceHours = deviceHours(l.quantity, max(1, t.GPUs))
+			}
 		}
-		n := a.nodes.nearest(l)
-		if n != nil {
-			share := allocate.Whole(category, model, mode, a.o.Policy.PayerOf(category, n.pool, l.account))
-			share.Pool = n.pool
-			return row{line: l, node: n, share: share, deviceHours: hours}
+		if r.node = a.nodes.nearest(l); r.node != nil {
+			pool = r.node.pool
 		}
 	}
-	return row{line: l, share: allocate.Whole(category, model, mode, a.o.Policy.PayerOf(category, "", l.account)), deviceHours: hours}
+	r.share = allocate.Whole(category, model, mode, a.o.Policy.PayerOf(category, pool, l.account))
+	r.share.Pool = pool
+	if !a.hasDevices(l) {
+		r.share.GPURatio = 0
+	}
+	return r
 }
 
 // nearest is match without its error, for lines that are not split.
@@ -213,7 +151,7 @@ func (ix *nodeIndex) nearest(l *line) *node {
 // key identifies a row by meaning: its line's content and its target.
 func (r *row) key() string {
 	return strings.Join([]string{
-		r.line.source, fmt.Sprintf("%x", r.line.key), fmt.Sprint(r.line.ordinal), r.line.component, r.share.PodUID, r.share.Category, r.share.MovedBy,
+		r.line.source, fmt.Sprintf("%x", r.line.key), fmt.Sprint(r.line.ordinal), r.component, r.share.PodUID, r.share.Category, r.share.MovedBy,
 		r.share.Model, string(r.share.Mode), r.share.Owner.Key(),
 	}, "\x01")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"gpuledger/allocate"
+	"gpuledger/billing"
 	"gpuledger/policy"
 )
 
@@ -23,7 +24,9 @@ type Explanation struct {
 	Window       allocate.Window
 	Policy       policy.Policy
 	StoredRatio  int64
-	Share        allocate.Share // recomputed from the pinned inputs
+	Component    string            // node, or the part of the node's price the charge is of
+	Share        allocate.Share    // recomputed from the pinned inputs
+	Parts        *allocate.Vectors // how the line is divided; nil where it is not
 	Terms        []allocate.Contribution
 	All          []allocate.Contribution // every term of the window
 	Pod          string                  // namespace/name, "" for a remainder
@@ -153,23 +156,41 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 	}
 	e.out.Window = a.window(d, w, occ)
 	e.out.Node = e.out.Window.Node
-	shares, err := allocate.Trace(e.out.Window, &e.out.Policy, &owners, func(c allocate.Contribution) { e.out.All = append(e.out.All, c) })
+	var all []allocate.Contribution
+	v, err := allocate.Compute(e.out.Window, &e.out.Policy, &owners, func(c allocate.Contribution) { all = append(all, c) })
 	if err != nil {
 		return err
 	}
-	for _, s := range shares {
-		for _, l := range lines {
-			r := row{line: l, node: n, share: s}
-			if l.id == e.lineID && uuidText(r.id()) == e.out.AllocationID {
-				e.out.Share, e.out.Recomputed = s, true
+	for _, l := range lines {
+		if l.id != e.lineID {
+			continue
+		}
+		shares, err := a.sharesOf(v, l)
+		if err != nil {
+			return err
+		}
+		for _, s := range shares {
+			r := row{line: l, component: component(l, s), node: n, share: s}
+			if uuidText(r.id()) == e.out.AllocationID {
+				e.out.Share, e.out.Component, e.out.Recomputed = s, r.component, true
 			}
 		}
 	}
 	if !e.out.Recomputed {
 		return fmt.Errorf("charge %s cannot be recomputed: its inputs give no such share; this is a bug, please report it", e.out.AllocationID)
 	}
-	for _, c := range e.out.All {
-		if c.Key() == e.out.Share.Key() {
+	want := e.out.Share.Target
+	if want.Component == "" {
+		want.Component = billing.GPU // a line that is not divided goes by its GPUs
+	} else {
+		e.out.Parts = v
+	}
+	for _, c := range all {
+		if c.Component != want.Component {
+			continue
+		}
+		e.out.All = append(e.out.All, c)
+		if c.Key() == want.Key() {
 			e.out.Terms = append(e.out.Terms, c)
 		}
 	}
@@ -182,7 +203,8 @@ func uuidText(id [16]byte) string {
 
 func (e *explaining) pinnedHours(ctx context.Context, nodes *nodeIndex, n *node) (*hourIndex, error) {
 	ix := &hourIndex{index: nodes, nodes: map[int32]map[int64]*storedHour{n.id: {}}, covered: map[int32]map[int64]int64{n.clusterID: {}}}
-	rows, err := e.tx.Query(ctx, `SELECT h.id, h.node_id, h.hour, h.sha256, h.ready_us, h.uncovered_us, h.pool FROM gpuledger.unit_node_hour u JOIN gpuledger.node_hour h ON h.id = u.node_hour_id
+	rows, err := e.tx.Query(ctx, `SELECT h.id, h.node_id, h.hour, h.sha256, h.ready_us, h.uncovered_us, h.pool, h.cpu_milli, h.memory_bytes
+		FROM gpuledger.unit_node_hour u JOIN gpuledger.node_hour h ON h.id = u.node_hour_id
 		WHERE u.unit_id = $1`, e.unitID)
 	if err != nil {
 		return nil, err
@@ -190,7 +212,7 @@ func (e *explaining) pinnedHours(ctx context.Context, nodes *nodeIndex, n *node)
 	var h storedHour
 	var hour time.Time
 	var nodeID int32
-	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool, &h.cpuMilli, &h.memoryBytes}, func() error {
 		x := h
 		x.node = nodes.byID[nodeID]
 		if ix.nodes[nodeID] == nil {

@@ -20,18 +20,18 @@ var catalogHash = sha256.Sum256([]byte(gpu.CatalogVersion()))
 
 // line is a stored bill line, as far as allocation needs it.
 type line struct {
-	id                        int64
-	source                    string
-	key                       []byte
-	ordinal                   int32
-	class, component          string
-	span                      period.Span
-	billedUS                  *int64
-	quantity                  string // hours, decimal; "" without
-	currency                  string
-	instanceID, instanceType  string
-	payer, account            string
-	billed, effective, listed string
+	id                       int64
+	source                   string
+	key                      []byte
+	ordinal                  int32
+	class, component         string
+	span                     period.Span
+	billedUS                 *int64
+	quantity                 string // hours, decimal; "" without
+	currency                 string
+	instanceID, instanceType string
+	payer, account           string
+	billed, effective, list  string
 }
 
 const selectLines = `SELECT l.id, s.name, l.key, l.ordinal, l.class, l.component, l.charge_start, l.charge_end, l.billed_us,
@@ -44,7 +44,7 @@ const selectLines = `SELECT l.id, s.name, l.key, l.ordinal, l.class, l.component
 func scanLine(r pgx.CollectableRow) (*line, error) {
 	var l line
 	err := r.Scan(&l.id, &l.source, &l.key, &l.ordinal, &l.class, &l.component, &l.span.Start, &l.span.End, &l.billedUS, &l.quantity,
-		&l.currency, &l.instanceID, &l.instanceType, &l.payer, &l.account, &l.billed, &l.effective, &l.listed)
+		&l.currency, &l.instanceID, &l.instanceType, &l.payer, &l.account, &l.billed, &l.effective, &l.list)
 	l.span.Start, l.span.End = l.span.Start.UTC(), l.span.End.UTC()
 	return &l, err
 }
@@ -179,6 +179,7 @@ type storedHour struct {
 	readyMicros, unknownMicros int64
 	node                       *node
 	pool                       string
+	cpuMilli, memoryBytes      int64 // the node's capacity, 0 where unknown
 }
 
 // hourIndex holds the node-hours that a day's windows touch.
@@ -224,7 +225,7 @@ func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork) (*h
 	if len(ids) == 0 {
 		return ix, nil
 	}
-	rows, err := tx.Query(ctx, `SELECT id, node_id, hour, sha256, ready_us, uncovered_us, pool FROM gpuledger.node_hour
+	rows, err := tx.Query(ctx, `SELECT id, node_id, hour, sha256, ready_us, uncovered_us, pool, cpu_milli, memory_bytes FROM gpuledger.node_hour
 		WHERE superseded_by IS NULL AND node_id = ANY ($1) AND hour >= $2 AND hour < $3`, ids, from, to)
 	if err != nil {
 		return nil, err
@@ -232,7 +233,7 @@ func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork) (*h
 	var h storedHour
 	var nodeID, clusterID int32
 	var hour time.Time
-	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool, &h.cpuMilli, &h.memoryBytes}, func() error {
 		x := h
 		x.node = index.byID[nodeID]
 		x.sha = append([]byte(nil), h.sha...)
@@ -262,6 +263,7 @@ func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork) (*h
 // occupancies are the devices of node-hours, by node-hour id, and their pods.
 type occupancies struct {
 	devices map[int64][]gpu.Device
+	uses    map[int64][]gpu.PodUse  // CPU and memory, where they are looked at
 	pods    map[string]storedPod    // by the name that rows refer to them by
 	owned   map[string]allocate.Pod // the same, as the split needs them
 }
@@ -272,8 +274,9 @@ type storedPod struct {
 	labels, annotations, nsLabels        map[string]string
 }
 
-// loadOccupancy reads the facts of node-hours whole.
-func loadOccupancy(ctx context.Context, tx pgx.Tx, nodeHours []int64, span period.Span) (*occupancies, error) {
+// loadOccupancy reads the facts of node-hours whole; uses says whether those of CPU
+// and memory are needed too.
+func loadOccupancy(ctx context.Context, tx pgx.Tx, nodeHours []int64, span period.Span, uses bool) (*occupancies, error) {
 	out := noOccupancies()
 	rows, err := tx.Query(ctx, `SELECT o.node_hour_id, d.uuid, m.name, p.id, p.geometry, p.gpu_instance, p.profile, p.memory_slices, p.device_slices, p.compute_slices,
 			o.mode, o.slots, o.usable_bytes, o.present_us, coalesce(o.pod_id, 0), coalesce(o.category, ''), o.method, o.replicas,
@@ -328,6 +331,18 @@ func loadOccupancy(ctx context.Context, tx pgx.Tx, nodeHours []int64, span perio
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
+	if uses {
+		ids, err := out.loadUses(ctx, tx, nodeHours)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			if !podSeen[id] {
+				podSeen[id] = true
+				podIDs = append(podIDs, id)
+			}
+		}
+	}
 	return out, out.loadPods(ctx, tx, podIDs)
 }
 
@@ -347,6 +362,11 @@ func (o *occupancies) loadPods(ctx context.Context, tx pgx.Tx, ids []int64) erro
 		names[podToken(p.id)] = name
 		o.pods[name] = p
 		o.owned[name] = allocate.Pod{UID: p.uid, Namespace: p.namespace, Workload: p.workload, Labels: p.labels, NSLabels: p.nsLabels, Notes: p.annotations}
+	}
+	for _, us := range o.uses {
+		for i := range us {
+			us[i].PodUID = names[us[i].PodUID]
+		}
 	}
 	for _, ds := range o.devices {
 		for i := range ds {
@@ -385,7 +405,7 @@ func podName(p storedPod) string {
 }
 
 func noOccupancies() *occupancies {
-	return &occupancies{devices: map[int64][]gpu.Device{}, pods: map[string]storedPod{}, owned: map[string]allocate.Pod{}}
+	return &occupancies{devices: map[int64][]gpu.Device{}, uses: map[int64][]gpu.PodUse{}, pods: map[string]storedPod{}, owned: map[string]allocate.Pod{}}
 }
 
 // deviceHours is a line's quantity in hours times its node's devices, exactly.

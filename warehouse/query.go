@@ -150,12 +150,21 @@ WITH units AS (
 	SELECT a.*, l.effective_cost, l.billed_cost, l.source_id
 	FROM units u JOIN gpuledger.allocation a ON a.unit_id = u.unit_id AND a.period = $1
 	JOIN gpuledger.bill_line l ON l.id = a.line_id AND l.charge_month = a.period
+), split AS (
+	SELECT d.body::jsonb ->> 'component_split' <> 'gpu_all' AS divides
+	FROM gpuledger.period p JOIN gpuledger.run r ON r.id = p.run_id JOIN gpuledger.document d ON d.sha256 = r.policy_sha256 WHERE p.period = $1
 )
 SELECT format('source %s, account %s, billing period %s: difference of %s billed, %s effective, %s list %s',
 		source, account, to_char(billing_period, 'YYYY-MM'), trim_scale(difference_billed), trim_scale(difference_effective), trim_scale(difference_list), currency)
 FROM finance.reconciliation WHERE period = $1 AND (difference_billed, difference_effective, difference_list) IS DISTINCT FROM (0::numeric, 0::numeric, 0::numeric)
 UNION ALL
 SELECT format('bill line %s is given away %s times', line_id, trim_scale(sum(ratio) * 0.000000000001)) FROM facts GROUP BY line_id HAVING sum(ratio) <> 1000000000000
+UNION ALL
+SELECT format('the device time of bill line %s is given away %s times', line_id, trim_scale(gpu_ratio * 0.000000000001))
+FROM (SELECT f.line_id, sum(f.gpu_ratio) AS gpu_ratio, bool_or(NOT (s.divides AND f.component IN ('cpu', 'memory'))) AS has_devices,
+		bool_or(s.divides AND f.component IN ('cpu', 'memory') AND f.gpu_ratio <> 0) AS stray
+	FROM facts f, split s GROUP BY f.line_id) t
+WHERE stray OR gpu_ratio <> CASE WHEN has_devices THEN 1000000000000 ELSE 0 END
 UNION ALL
 SELECT format('unit %s (%s, %s): rollup by workload differs from its facts', u.id, u.scope, u.charge_day)
 FROM gpuledger.unit u

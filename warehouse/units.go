@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"gpuledger/allocate"
-	"gpuledger/billing/period"
+	"gpuledger/policy"
 )
 
 // findUnit looks a unit up by its inputs.
@@ -59,7 +59,7 @@ func (db *DB) writeUnit(ctx context.Context, a *allocation, d *dayWork, u *unitW
 				return err
 			}
 		}
-		return checkUnit(ctx, tx, ref, a.o.Period, lines)
+		return checkUnit(ctx, tx, ref, a.o, lines)
 	})
 }
 
@@ -73,7 +73,7 @@ func (a *allocation) copyFacts(ctx context.Context, tx pgx.Tx, ref *unitRef, row
 		c.date(ref.day)
 		c.int8(ref.id)
 		c.int8(r.line.id)
-		c.text(r.line.component)
+		c.text(r.component)
 		if s.PodUID != "" {
 			c.text("pod")
 		} else {
@@ -156,10 +156,18 @@ const insertTotals = `INSERT INTO gpuledger.unit_total (unit_id, source_id, paye
 	GROUP BY l.source_id, r.payer, l.billing_period, l.currency`
 
 // checkUnit verifies DESIGN §4.5 in SQL before the unit exists for anybody.
-func checkUnit(ctx context.Context, tx pgx.Tx, ref *unitRef, m period.Month, lines int) error {
+//
+// Device time is given away exactly once too: by the rows of a line's GPU part, or of
+// the line as a whole. Where the policy divides lines, CPU and memory have none of it.
+func checkUnit(ctx context.Context, tx pgx.Tx, ref *unitRef, o AllocateOptions, lines int) error {
+	m, divides := o.Period, o.Policy.ComponentSplit != policy.GPUAll
 	var wrong, counted int64
-	if err := tx.QueryRow(ctx, `SELECT count(*) FILTER (WHERE ratio <> 1000000000000 OR gpu_ratio <> 1000000000000), count(*)
-		FROM (SELECT line_id, sum(ratio) AS ratio, sum(gpu_ratio) AS gpu_ratio FROM gpuledger.allocation WHERE unit_id = $1 AND period = $2 GROUP BY line_id) s`, ref.id, m.Start()).Scan(&wrong, &counted); err != nil {
+	if err := tx.QueryRow(ctx, `SELECT count(*) FILTER (WHERE ratio <> 1000000000000 OR stray_gpu_ratio <> 0
+				OR gpu_ratio <> CASE WHEN has_devices THEN 1000000000000 ELSE 0 END), count(*)
+		FROM (SELECT line_id, sum(ratio) AS ratio, sum(gpu_ratio) AS gpu_ratio,
+				bool_or(NOT ($3 AND component IN ('cpu', 'memory'))) AS has_devices,
+				coalesce(sum(gpu_ratio) FILTER (WHERE $3 AND component IN ('cpu', 'memory')), 0) AS stray_gpu_ratio
+			FROM gpuledger.allocation WHERE unit_id = $1 AND period = $2 GROUP BY line_id) s`, ref.id, m.Start(), divides).Scan(&wrong, &counted); err != nil {
 		return err
 	}
 	if wrong > 0 || counted != int64(lines) {

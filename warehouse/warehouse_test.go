@@ -322,6 +322,7 @@ func TestUnstorableText(t *testing.T) {
 func TestReconcileFindsTampering(t *testing.T) {
 	for _, tamper := range []string{
 		"UPDATE gpuledger.allocation SET ratio = ratio - 1 WHERE line_id = (SELECT min(line_id) FROM gpuledger.allocation)",
+		"UPDATE gpuledger.allocation SET gpu_ratio = gpu_ratio - 1 WHERE line_id = (SELECT min(line_id) FROM gpuledger.allocation)",
 		"DELETE FROM gpuledger.allocation WHERE line_id = (SELECT min(line_id) FROM gpuledger.allocation)",
 		"UPDATE gpuledger.bill_line SET effective_cost = effective_cost + 1",
 		"UPDATE gpuledger.workload_day SET effective_cost = effective_cost + 1",

@@ -39,6 +39,16 @@ func (w Weight) Add(v Weight) (Weight, bool) {
 	return Weight{Hi: hi, Lo: lo}, c == 0
 }
 
+// Sub returns w − v, or 0 where v is larger.
+func (w Weight) Sub(v Weight) Weight {
+	if w.Cmp(v) < 0 {
+		return Weight{}
+	}
+	lo, b := bits.Sub64(w.Lo, v.Lo, 0)
+	hi, _ := bits.Sub64(w.Hi, v.Hi, b)
+	return Weight{Hi: hi, Lo: lo}
+}
+
 // Mul returns w × n and whether it fits in 128 bits.
 func (w Weight) Mul(n uint64) (Weight, bool) {
 	h1, lo := bits.Mul64(w.Lo, n)
@@ -74,6 +84,38 @@ func Ratios(weights []Weight) ([]Ratio, error) {
 	out := make([]Ratio, len(parts))
 	for i, p := range parts {
 		out[i] = Ratio(p)
+	}
+	return out, nil
+}
+
+// RatiosOf is Ratios for non-negative weights of any size. It keeps the algorithm's
+// order: remainder, weight, key.
+func RatiosOf(weights []*big.Int) ([]Ratio, error) {
+	sum := new(big.Int)
+	for _, w := range weights {
+		sum.Add(sum, w)
+	}
+	if sum.Sign() <= 0 {
+		return nil, ErrNoWeight
+	}
+	out := make([]Ratio, len(weights))
+	remainders := make([]*big.Int, len(weights))
+	order := make([]int, len(weights))
+	left := One
+	for i, w := range weights {
+		q, r := new(big.Int).QuoRem(new(big.Int).Mul(w, big.NewInt(int64(One))), sum, new(big.Int))
+		out[i], remainders[i], order[i] = Ratio(q.Int64()), r, i
+		left -= out[i]
+	}
+	sort.SliceStable(order, func(i, j int) bool {
+		a, b := order[i], order[j]
+		if c := remainders[a].Cmp(remainders[b]); c != 0 {
+			return c > 0
+		}
+		return weights[a].Cmp(weights[b]) > 0
+	})
+	for _, i := range order[:left] {
+		out[i]++
 	}
 	return out, nil
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // Every kind of charge is explained with the ratio that is stored: pods, moved and
-// kept remainders, lines on no node; under the default and under a policy that moves.
+// kept remainders, lines on no node; under the default, a policy that moves
+// and two that divide the line.
 func TestExplainEveryCharge(t *testing.T) {
 	m, err := period.ParseMonth("2026-10")
 	if err != nil {
@@ -29,7 +30,10 @@ func TestExplainEveryCharge(t *testing.T) {
 	mustCLI(t, dsn, "run", "--config", w.Config, "--period", "2026-10")
 	moving := filepath.Join(dir, "moving.yaml")
 	write(t, moving, "basis: request\nidle: {default: proportional, slot_held: even}\nunattributed: {mode: spread}\n")
-	for _, policy := range []string{filepath.Join(dir, "policy.yaml"), moving} {
+	scad, ratio := filepath.Join(dir, "scad.yaml"), filepath.Join(dir, "ratio.yaml")
+	write(t, scad, "component_split: scad\n")
+	write(t, ratio, "component_split: ratio\nidle: {default: even}\n")
+	for _, policy := range []string{filepath.Join(dir, "policy.yaml"), moving, scad, ratio} {
 		mustCLI(t, dsn, "allocate", "--config", w.Config, "--period", "2026-10", "--policy", policy)
 		db, err := warehouse.Open(t.Context(), dsn)
 		if err != nil {
@@ -37,7 +41,7 @@ func TestExplainEveryCharge(t *testing.T) {
 		}
 		t.Cleanup(db.Close)
 		// A sample of each kind: many rows of a kind are alike.
-		ids := strings.Split(one(t, dsn, `SELECT id FROM (SELECT allocation_id::text AS id, row_number() OVER (PARTITION BY category, coalesce(moved_by, ''), sharing_mode, method ORDER BY allocation_id) AS n
+		ids := strings.Split(one(t, dsn, `SELECT id FROM (SELECT allocation_id::text AS id, row_number() OVER (PARTITION BY component, category, coalesce(moved_by, ''), sharing_mode, method ORDER BY allocation_id) AS n
 			FROM finance.allocation) x WHERE n <= 6 ORDER BY 1`), "\n")
 		if len(ids) < 20 {
 			t.Fatalf("%d charges", len(ids))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/user"
 	"time"
 
@@ -64,7 +65,7 @@ func (a *app) allocateMonth(ctx context.Context, cfg *Config, db *database, m pe
 				a.log.Info("allocating", "period", m.String(), "day", day.Day(), "of", of)
 			}
 		},
-		Warn: func(format string, args ...any) { a.log.Warn(format, args...) },
+		Warn: func(format string, args ...any) { a.log.Warn(fmt.Sprintf(format, args...), "period", m.String()) },
 	}
 	err = db.Locked(ctx, a.wait, []string{"allocate/" + m.String()}, func() error {
 		for range 3 { // an input may move while a month is allocated

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpuledger/allocate"
+	"gpuledger/billing"
 	"gpuledger/billing/money"
 	"gpuledger/gpu"
 	"gpuledger/policy"
@@ -166,9 +167,12 @@ func explainSplit(p func(string, ...any), e *warehouse.Explanation) {
 	if e.Share.MovedBy != "" && len(e.Terms) == 0 {
 		p("3. This is %s of the node, moved here by the policy %q: it is shared out over everyone", e.Share.Category, e.Share.MovedBy)
 		p("   charged for the node in the same hours, in proportion to their own charge, or evenly.")
+	} else if c := e.Share.Component; c == billing.CPU || c == billing.Memory {
+		explainRequests(p, e)
 	} else {
 		explainTerms(p, e)
 	}
+	explainParts(p, e)
 	verdict := "the same as stored"
 	if int64(e.Share.Ratio) != e.StoredRatio {
 		verdict = "NOT what is stored: " + money.Ratio(e.StoredRatio).String()

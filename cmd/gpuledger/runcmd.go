@@ -113,7 +113,8 @@ func (a *app) runMonth(ctx context.Context, cfg *Config, db *database, m period.
 	if err != nil || state == "closed" {
 		return err
 	}
-	if _, err := a.allocateMonth(ctx, cfg, db, m, "", false); err != nil {
+	res, err := a.allocateMonth(ctx, cfg, db, m, "", false)
+	if err != nil {
 		return fmt.Errorf("%s: %w", m, err)
 	}
 	_, wrong, err := db.Reconcile(ctx, m)
@@ -131,6 +132,19 @@ func (a *app) runMonth(ctx context.Context, cfg *Config, db *database, m period.
 	above, err := db.ExceededGates(ctx, m, p.Gates)
 	for _, g := range above {
 		a.log.Warn("above a limit of the policy: "+g, "period", m.String())
+	}
+	if err != nil || res.Unchanged || res.RunID == "" {
+		return err
+	}
+	o, err := cfg.owners()
+	if err != nil {
+		return err
+	}
+	riders, err := db.FreeRiders(ctx, m, p, o)
+	for _, r := range riders {
+		if r.Material() {
+			a.log.Warn(r.String(), "period", m.String())
+		}
 	}
 	return err
 }

@@ -1,0 +1,234 @@
+package warehouse
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"sort"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"gpuledger/allocate"
+	"gpuledger/billing"
+	"gpuledger/billing/money"
+	"gpuledger/billing/period"
+	"gpuledger/gpu"
+	"gpuledger/policy"
+)
+
+// splitWindow gives every line of a window away by what its node was held by.
+func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([]row, error) {
+	win := a.window(d, w, occ)
+	v, err := allocate.Compute(win, &a.o.Policy, &a.o.Owners, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range v.Findings {
+		a.note(f, w.node.name, w.span)
+	}
+	var out []row
+	timed := a.timed(w.lines)
+	devices := win.Devices()
+	for i, l := range w.lines {
+		shares, err := a.sharesOf(v, l)
+		if err != nil {
+			return nil, err
+		}
+		hours := "0"
+		switch {
+		case !a.hasDevices(l):
+		case l.billedUS != nil:
+			hours = deviceHours(l.quantity, devices)
+		case !timed.weights[i].IsZero():
+			hours = deviceHours(spanHours(w.span), devices)
+		}
+		if a.o.Policy.ComponentSplit == policy.PriceDifference && l.component == string(billing.Node) && !l.listed() {
+			a.note("source "+l.source+" has lines without a list cost; component_split stays gpu_all for them", w.node.name, w.span)
+		}
+		for _, s := range shares {
+			r := row{line: l, component: component(l, s), node: w.node, pod: occ.pods[s.PodUID], share: s, deviceHours: hours}
+			if r.used, err = timed.part(i, s.UsedByteSeconds); err == nil {
+				r.held, err = timed.part(i, s.HeldByteSeconds)
+			}
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+// sharesOf returns the shares of one line of a window.
+func (a *allocation) sharesOf(v *allocate.Vectors, l *line) ([]allocate.Share, error) {
+	return v.Of(billing.Component(l.component), l.listed())
+}
+
+// loadUses reads what pods requested of their nodes, pods without a GPU included, and
+// returns the pods' ids.
+func (o *occupancies) loadUses(ctx context.Context, tx pgx.Tx, nodeHours []int64) ([]int64, error) {
+	rows, err := tx.Query(ctx, "SELECT node_hour_id, pod_id, life_us, cpu_milli, memory_bytes, gpus FROM gpuledger.pod_hour WHERE node_hour_id = ANY ($1)", nodeHours)
+	if err != nil {
+		return nil, err
+	}
+	var ids []int64
+	var nodeHour, pod int64
+	var u gpu.PodUse
+	_, err = pgx.ForEachRow(rows, []any{&nodeHour, &pod, &u.LifeMicros, &u.CPUMilli, &u.Memory, &u.GPUs}, func() error {
+		u.PodUID = podToken(pod)
+		o.uses[nodeHour] = append(o.uses[nodeHour], u)
+		ids = append(ids, pod)
+		return nil
+	})
+	return ids, err
+}
+
+// component is what a row's share is of: a divided line's part, else what the line is.
+func component(l *line, s allocate.Share) string {
+	if s.Component != "" {
+		return string(s.Component)
+	}
+	return l.component
+}
+
+// listed reports whether the line states what it would cost at list prices.
+func (l *line) listed() bool {
+	a, err := money.Parse(l.list)
+	return err == nil && a.Sign() != 0
+}
+
+// hasDevices reports whether a line pays for device time: all do, unless the policy
+// takes a provider's CPU and memory lines for what they are.
+func (a *allocation) hasDevices(l *line) bool {
+	own := allocate.OwnComponent(&a.o.Policy, billing.Component(l.component))
+	return own != billing.CPU && own != billing.Memory
+}
+
+// listCost adds up what the lines that price the whole node cost at list prices, and
+// the instance time they bill; the window's own length where none says.
+func listCost(w *windowWork) (money.Amount, int64) {
+	var cost money.Amount
+	var micros int64
+	hours := anyBilled(w.lines)
+	for _, l := range w.lines {
+		if l.component != string(billing.Node) || l.currency != w.lines[0].currency || hours && (l.billedUS == nil || *l.billedUS <= 0) {
+			continue
+		}
+		list, err := money.Parse(l.list)
+		if err != nil || list.Sign() <= 0 {
+			continue
+		}
+		cost = cost.Add(list)
+		if hours {
+			micros += *l.billedUS
+		} else {
+			micros = w.span.Micros()
+		}
+	}
+	return cost, micros
+}
+
+func anyBilled(lines []*line) bool {
+	for _, l := range lines {
+		if l.billedUS != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// spanHours is a window's length in hours with six decimals.
+func spanHours(s period.Span) string {
+	n := s.Micros() / 3_600 // a millionth of an hour is 3,600 µs
+	return fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000)
+}
+
+// timedLines shares a window's time and byte-seconds out over those of its lines that
+// pay for devices, so that they are counted once however many lines there are.
+type timedLines struct {
+	weights []money.Weight
+	first   int // the line that takes all of it where none says how long it bills
+}
+
+func (a *allocation) timed(lines []*line) timedLines {
+	t := timedLines{weights: make([]money.Weight, len(lines)), first: -1}
+	billed := false
+	for i, l := range lines {
+		if !a.hasDevices(l) {
+			continue
+		}
+		if t.first < 0 {
+			t.first = i
+		}
+		if l.billedUS != nil {
+			billed = true
+			t.weights[i] = money.W(uint64(*l.billedUS))
+		}
+	}
+	if !billed && t.first >= 0 {
+		t.weights[t.first] = money.W(1)
+	}
+	return t
+}
+
+// part is line i's part of a figure of the window.
+func (t timedLines) part(i int, figure int64) (int64, error) {
+	if t.first < 0 || figure == 0 {
+		return 0, nil
+	}
+	parts, err := money.Apportion(figure, t.weights)
+	if err == money.ErrNoWeight {
+		if i == t.first {
+			return figure, nil
+		}
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return parts[i], nil
+}
+
+// gibBytes reads an instance type's memory, "30.5" GiB, in bytes.
+func gibBytes(gib string) int64 {
+	a, err := money.Parse(gib)
+	if err != nil {
+		return 0 // the table is part of the binary and read by a test
+	}
+	n := new(big.Int).Lsh(a.Big(), 30)
+	return n.Quo(n, money.FromInt(1).Big()).Int64()
+}
+
+// finding is a defect of the input that many windows may share.
+type finding struct {
+	windows int
+	node    string
+	at      time.Time
+}
+
+// note keeps a finding; what is said of many windows is said once.
+func (a *allocation) note(text, node string, span period.Span) {
+	if a.findings == nil {
+		a.findings = map[string]*finding{}
+	}
+	f := a.findings[text]
+	if f == nil {
+		f = &finding{node: node, at: span.Start}
+		a.findings[text] = f
+	}
+	f.windows++
+}
+
+// warn says the findings, in the order of their texts.
+func (a *allocation) warn() {
+	texts := make([]string, 0, len(a.findings))
+	for t := range a.findings {
+		texts = append(texts, t)
+	}
+	sort.Strings(texts)
+	for _, t := range texts {
+		f := a.findings[t]
+		a.o.Warn("%s (%d lines or windows, the first on node %s at %s)", t, f.windows, f.node, f.at.UTC().Format(time.RFC3339))
+	}
+}
