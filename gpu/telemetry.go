@@ -46,10 +46,11 @@ type limit struct {
 }
 
 func (l limit) with(bytes uint64, at int64) limit {
-	if l.seen == (interval{}) {
-		l.seen = interval{at, at + 1}
+	seen := interval{at, at + 1}
+	if l.bytes > 0 || l.seen != (interval{}) {
+		seen = interval{min(l.seen.start, at), max(l.seen.end, at+1)}
 	}
-	return limit{max(l.bytes, bytes), interval{min(l.seen.start, at), max(l.seen.end, at+1)}}
+	return limit{max(l.bytes, bytes), seen}
 }
 
 // scrape is what one scrape says of a part's used bytes.

@@ -152,7 +152,7 @@ func (ix *nodeIndex) nearest(l *line) *node {
 func (r *row) key() string {
 	return strings.Join([]string{
 		r.line.source, fmt.Sprintf("%x", r.line.key), fmt.Sprint(r.line.ordinal), r.component, r.share.PodUID, r.share.Category, r.share.MovedBy,
-		r.share.Model, string(r.share.Mode), r.share.Owner.Key(),
+		r.share.Model, string(r.share.Mode), r.share.Pool, r.share.Owner.Key(),
 	}, "\x01")
 }
 
