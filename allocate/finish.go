@@ -23,14 +23,15 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 			model := s.w.Node.ExpectedModel
 			t := s.remainderTarget(string(gpu.NoTelemetry), model, gpu.ModeUnknown)
 			out = Whole(t.Category, model, t.Mode, t.Owner)
+			out.Target = t
 		} else {
 			t := s.partRemainder(string(gpu.NoTelemetry), c)
 			out = Whole(t.Category, "", "", t.Owner)
-			out.GPURatio = 0
+			out.GPURatio, out.Target = 0, t
 		}
-		out.Component, out.Pool = c, s.pool
+		out.Component = c
 		out.Ratio, out.ByMethod = part, map[gpu.Method]money.Ratio{gpu.NoMethod: part}
-		return []Share{out}, nil
+		return s.moveOnNode([]Share{out}, make([]money.Weight, 1))
 	}
 	weights := make([]money.Weight, len(entries))
 	times := make([]money.Weight, len(entries))
@@ -118,7 +119,7 @@ func (s *split) ordered(c billing.Component) []*entry {
 }
 
 // moveOnNode re-targets remainders whose policy shares them out over everyone
-// charged for the node. Where nobody is, they stay.
+// charged for the node, or over the teams of a table. Where nobody is, they stay.
 func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, error) {
 	var receivers []int
 	for i := range shares {
@@ -131,8 +132,16 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 		sh := shares[i]
 		s.pool = sh.Pool
 		rule := s.ruleFor(sh.Category)
+		if rule.Policy == policy.Fixed && sh.PodUID == "" && sh.Category != PodCategory {
+			parts, err := s.payers().fixed(sh, rule, s.w.Span.Start)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, parts...)
+			continue
+		}
 		here := rule.Scope == policy.ScopeNode || sh.Component == billing.CPU || sh.Component == billing.Memory // these have no device
-		if sh.Category == PodCategory || sh.PodUID != "" || rule.Policy == policy.Keep || !here || len(receivers) == 0 {
+		if sh.Category == PodCategory || sh.PodUID != "" || rule.Policy == policy.Keep || rule.ToTeam() || !here || len(receivers) == 0 {
 			out = append(out, sh)
 			continue
 		}

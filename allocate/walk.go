@@ -265,8 +265,15 @@ func (s *split) onlyModel() string {
 }
 
 func (s *split) remainderTarget(category, model string, mode gpu.Mode) Target {
-	return Target{Category: category, Model: model, Mode: mode, Pool: s.pool, Owner: s.p.PayerOf(category, s.pool, s.w.Node.Account)}
+	t := Target{Category: category, Model: model, Mode: mode, Pool: s.pool, Owner: s.p.PayerOf(category, s.pool, s.w.Node.Account)}
+	at := s.place.Hour
+	if at.IsZero() {
+		at = s.w.Span.Start
+	}
+	return s.payers().target(t, s.ruleFor(category), s.w.Node.Cluster, s.w.Node.Account, at)
 }
+
+func (s *split) payers() payers { return payers{s.p, s.owners} }
 
 func (s *split) entry(t Target) *entry {
 	k := t.key()

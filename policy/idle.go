@@ -2,10 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // The ways to treat a remainder.
@@ -14,6 +13,9 @@ const (
 	Proportional = "proportional" // to those who hold, by what they are charged
 	EvenSplit    = "even"         // to those who hold, in equal parts
 	Replica      = "replica"      // slot_held only: to those who hold, by their slots
+	Platform     = "platform"     // to the team platform
+	PoolOwner    = "owner"        // to whom owners.yaml gives the node pool
+	Fixed        = "fixed"        // to teams, by a table of shares
 )
 
 // The scopes of a redistribution: who shares a remainder.
@@ -31,6 +33,9 @@ type Idle struct {
 	MIG         *Rule  `yaml:"mig_unpartitioned" json:"mig_unpartitioned,omitempty"`
 	ClaimIdle   *Rule  `yaml:"claim_idle" json:"claim_idle,omitempty"`
 	Pools       []Pool `yaml:"pools" json:"pools,omitempty"`
+
+	// The other categories, which Default does not reach.
+	Others map[string]*Rule `yaml:",inline" json:"others,omitempty"`
 }
 
 // Pool overrides Idle for node pools that match a pattern; the first match wins.
@@ -40,76 +45,73 @@ type Pool struct {
 	SlotHeld    *Rule  `yaml:"slot_held" json:"slot_held,omitempty"`
 	NotReady    *Rule  `yaml:"not_ready" json:"not_ready,omitempty"`
 	MIG         *Rule  `yaml:"mig_unpartitioned" json:"mig_unpartitioned,omitempty"`
+
+	Others map[string]*Rule `yaml:",inline" json:"others,omitempty"`
 }
 
-// Rule is one treatment: "proportional", or {policy: proportional, scope: device}.
-type Rule struct {
-	Policy string `json:"policy"`
-	Scope  string `json:"scope"` // "" takes the category's own: device for slot_held, node for the rest
+// own returns the rule that is written down for a category, or nil.
+func (i *Idle) own(category string) *Rule {
+	switch category {
+	case "unallocated":
+		return i.Unallocated
+	case "slot_held":
+		return i.SlotHeld
+	case "not_ready":
+		return i.NotReady
+	case "mig_unpartitioned":
+		return i.MIG
+	case "claim_idle":
+		return i.ClaimIdle
+	}
+	return i.Others[category]
 }
 
-// UnmarshalYAML reads the short and the long form.
-func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind == yaml.ScalarNode {
-		r.Policy, r.Scope = n.Value, ""
-		return nil
+func (p *Pool) own(category string) *Rule {
+	switch category {
+	case "unallocated":
+		return p.Unallocated
+	case "slot_held":
+		return p.SlotHeld
+	case "not_ready":
+		return p.NotReady
+	case "mig_unpartitioned":
+		return p.MIG
 	}
-	if n.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: expected a policy or {policy: …, scope: …}", n.Line)
-	}
-	*r = Rule{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		switch k := n.Content[i]; k.Value {
-		case "policy":
-			r.Policy = n.Content[i+1].Value
-		case "scope":
-			r.Scope = n.Content[i+1].Value
-		case "fixed":
-			return fmt.Errorf("line %d: a fixed table is not available in this version", k.Line)
-		default:
-			return fmt.Errorf("line %d: unknown key %q", k.Line, k.Value)
-		}
-	}
-	return nil
-}
-
-var laterPolicies = []string{"fixed", "platform", "owner", "last_tenant", "headroom"}
-
-func (r *Rule) check(key string, replica bool) error {
-	if r == nil {
-		return nil
-	}
-	known := []string{Keep, Proportional, EvenSplit}
-	if replica {
-		known = append(known, Replica)
-	}
-	switch {
-	case slices.Contains(laterPolicies, r.Policy):
-		return fmt.Errorf("idle.%s: %s is not available in this version; use %s", key, r.Policy, strings.Join(known, ", "))
-	case !slices.Contains(known, r.Policy):
-		return fmt.Errorf("idle.%s: %q is not one of %s", key, r.Policy, strings.Join(known, ", "))
-	case r.Scope == "pool" || r.Scope == "cluster":
-		return fmt.Errorf("idle.%s: scope %s is not available in this version; use device or node", key, r.Scope)
-	case r.Scope != "" && r.Scope != ScopeDevice && r.Scope != ScopeNode:
-		return fmt.Errorf("idle.%s: scope %q is not one of device, node", key, r.Scope)
-	}
-	return nil
+	return p.Others[category]
 }
 
 func (i *Idle) validate() error {
-	checks := []error{
-		i.Default.check("default", false), i.Unallocated.check("unallocated", false), i.SlotHeld.check("slot_held", true),
-		i.NotReady.check("not_ready", false), i.MIG.check("mig_unpartitioned", false), i.ClaimIdle.check("claim_idle", false),
+	if err := i.Default.check("default", ""); err != nil {
+		return err
 	}
-	for _, p := range i.Pools {
+	if err := checkOwn("", i.own, i.Others); err != nil {
+		return err
+	}
+	for k := range i.Pools {
+		p := &i.Pools[k]
 		if p.NodePool == "" {
 			return fmt.Errorf("idle.pools: an entry without node_pool")
 		}
-		checks = append(checks, p.Unallocated.check("pools.unallocated", false), p.SlotHeld.check("pools.slot_held", true),
-			p.NotReady.check("pools.not_ready", false), p.MIG.check("pools.mig_unpartitioned", false))
+		if err := checkOwn("pools.", p.own, p.Others); err != nil {
+			return err
+		}
 	}
-	for _, err := range checks {
-		if err != nil {
+	return nil
+}
+
+// checkOwn checks the rules of single categories in the order of Categories, after
+// keys that name none.
+func checkOwn(at string, own func(string) *Rule, others map[string]*Rule) error {
+	for _, key := range slices.Sorted(maps.Keys(others)) {
+		if !slices.Contains(Categories, key) {
+			return fmt.Errorf("idle.%s%s: unknown key %q: it is none of %s", at, key, key, strings.Join(Categories, ", "))
+		}
+		if others[key] == nil {
+			return fmt.Errorf("idle.%s%s: no policy is named", at, key)
+		}
+	}
+	for _, category := range Categories {
+		if err := own(category).check(at+category, category); err != nil {
 			return err
 		}
 	}
@@ -118,64 +120,49 @@ func (i *Idle) validate() error {
 
 // normalise writes out the scope that each category's own rules imply.
 func (i *Idle) normalise() {
-	set := func(scope string, rules ...*Rule) {
-		for _, r := range rules {
-			if r != nil && r.Scope == "" {
-				r.Scope = scope
-			}
+	set := func(category string, r *Rule) {
+		if r != nil && r.Scope == "" && !r.ToTeam() {
+			r.Scope = scopeOf(category)
 		}
 	}
-	set(ScopeDevice, i.SlotHeld, i.ClaimIdle)
-	set(ScopeNode, i.Unallocated, i.NotReady, i.MIG)
-	for k := range i.Pools {
-		p := &i.Pools[k]
-		set(ScopeDevice, p.SlotHeld)
-		set(ScopeNode, p.Unallocated, p.NotReady, p.MIG)
+	for _, category := range Categories {
+		set(category, i.own(category))
+		for k := range i.Pools {
+			set(category, i.Pools[k].own(category))
+		}
 	}
+}
+
+// scopeOf is the scope of a category's rule where it names none: memory of a device
+// that somebody holds belongs to its holders.
+func scopeOf(category string) string {
+	switch category {
+	case "slot_held", "claim_idle", "unattributed":
+		return ScopeDevice
+	}
+	return ScopeNode
 }
 
 // For returns the treatment of a category on a node pool, with its scope set.
 func (i *Idle) For(category, pool string) Rule {
-	pick := func(unallocated, slotHeld, notReady, mig *Rule) *Rule {
-		switch category {
-		case "unallocated":
-			return unallocated
-		case "slot_held":
-			return slotHeld
-		case "not_ready":
-			return notReady
-		case "mig_unpartitioned":
-			return mig
-		}
-		return nil
-	}
-	r := i.Default
+	r := Rule{Policy: Keep} // what is not idle is not moved by the default
 	switch category {
-	case "claim_idle":
-		if i.ClaimIdle == nil {
-			return Rule{Policy: Keep} // it belongs to the claim: only a rule of its own moves it
-		}
-		return *i.ClaimIdle
 	case "unallocated", "slot_held", "not_ready", "mig_unpartitioned":
-	default:
-		return Rule{Policy: Keep} // what is not idle is not moved by the default
+		r = i.Default
 	}
-	if own := pick(i.Unallocated, i.SlotHeld, i.NotReady, i.MIG); own != nil {
+	if own := i.own(category); own != nil {
 		r = *own
 	}
-	for _, p := range i.Pools {
-		if Glob(p.NodePool, pool) {
-			if own := pick(p.Unallocated, p.SlotHeld, p.NotReady, p.MIG); own != nil {
+	for k := range i.Pools {
+		if p := &i.Pools[k]; Glob(p.NodePool, pool) {
+			if own := p.own(category); own != nil {
 				r = *own
 			}
 			break
 		}
 	}
-	if r.Scope == "" {
-		r.Scope = ScopeNode
-		if category == "slot_held" {
-			r.Scope = ScopeDevice
-		}
+	if r.Scope == "" && !r.ToTeam() {
+		r.Scope = scopeOf(category)
 	}
 	return r
 }

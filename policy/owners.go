@@ -197,6 +197,25 @@ func (p *Policy) PayerOf(category, pool, account string) Owner {
 	return Owner{}
 }
 
+// PlatformTeam is the team that the idle policy platform charges.
+const PlatformTeam = "platform"
+
+// TeamOf returns a team as a payer of remainders, with the cost centre of its first
+// entry in remainder_owner, or else of its first rule in owners.yaml at the instant.
+func (p *Policy) TeamOf(team string, owners *Owners, at time.Time) Owner {
+	for _, r := range p.RemainderOwner {
+		if r.Team == team {
+			return Owner{Team: team, CostCenter: r.CostCenter}
+		}
+	}
+	for _, r := range owners.Rules {
+		if r.Team == team && owners.valid(r, at) {
+			return Owner{Team: team, CostCenter: r.CostCenter}
+		}
+	}
+	return Owner{Team: team}
+}
+
 // Canonical renders the document in one spelling, dimensions in order of name.
 func (o Owners) Canonical() []byte {
 	b, err := json.Marshal(o)

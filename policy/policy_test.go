@@ -38,6 +38,17 @@ func TestParseRefuses(t *testing.T) {
 		{"basis: most\n", `basis: "most" is not one of max, used, request`},
 		{"idle: {default: keep, slot_hold: even}\n", `unknown key "slot_hold"`},
 		{"idle: {slot_held: {policy: even, scop: node}}\n", `unknown key "scop"`},
+		{"idle: {unallocated: last_tenant}\n", "idle.unallocated: last_tenant is not available in this version"},
+		{"idle: {tax: even}\n", `idle.tax: "even" is not one of keep, platform, owner, fixed`},
+		{"idle: {not_ready: fixed}\n", "idle.not_ready: fixed needs its shares"},
+		{"idle: {not_ready: {policy: even, fixed: {a: 1}}}\n", "idle.not_ready: shares go with the policy fixed, not even"},
+		{"idle: {default: {fixed: {a: 0}}}\n", `line 1: fixed.a: "0" is not a number above 0`},
+		{"idle: {default: {fixed: {a: 0.0000000000001}}}\n", "at most 12 decimals"},
+		{"idle: {default: {fixed: {a: 1, a: 2}}}\n", `team "a" is empty or there twice`},
+		{"idle: {default: {fixed: [a, b]}}\n", "expected {team: share, …}"},
+		{"idle: {unattributed: {policy: platform, scope: node}}\n", "idle.unattributed: platform has no scope"},
+		{"idle: {pools: [{node_pool: \"*\", txa: platform}]}\n", `idle.pools.txa: unknown key "txa"`},
+		{"idle: {tax: }\n", "idle.tax: no policy is named"},
 		{"driver_reserved: own_line\n", "not available in this version"},
 		{"component_split: half\n", `component_split: "half" is not one of gpu_all, price_difference, ratio, scad, billed_sku`},
 		{"component_split: price_difference\n", `add component_prices: {vcpu: "0.0347", gib: "0.0039"}`},
@@ -70,6 +81,42 @@ func TestIdlePools(t *testing.T) {
 	}
 	if r := p.Idle.For("unallocated", "serve"); r.Policy != EvenSplit {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestIdleToTeams(t *testing.T) {
+	a, err := Parse("p", []byte(`{idle: {default: platform, tax: {fixed: {sales: 45.0, qa: 30, eng: "25"}}, no_telemetry: owner, pools: [{node_pool: "b*", claim_idle: platform}]},
+  remainder_owner: [{match: {category: tax}, team: platform, cost_center: "1"}, {team: platform, cost_center: "2"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Parse("p", []byte(`{idle: {default: platform, tax: {policy: fixed, fixed: {eng: 25, qa: 30, sales: 45}}, no_telemetry: owner, pools: [{node_pool: "b*", claim_idle: platform}]},
+  remainder_owner: [{match: {category: tax}, team: platform, cost_center: "1"}, {team: platform, cost_center: "2"}]}`))
+	if err != nil || a.Hash() != b.Hash() {
+		t.Errorf("one table in two spellings has two hashes: %v\n%s\n%s", err, a.Canonical(), b.Canonical())
+	}
+	if c, err := FromCanonical(a.Canonical()); err != nil || c.Hash() != a.Hash() {
+		t.Errorf("%v\n%s\n%s", err, a.Canonical(), c.Canonical())
+	}
+	for _, c := range []struct{ category, pool, policy string }{
+		{"unallocated", "a", Platform}, {"slot_held", "a", Proportional}, {"tax", "", Fixed}, {"no_telemetry", "a", PoolOwner},
+		{"credit", "", Keep}, {"claim_idle", "a", Keep}, {"claim_idle", "b1", Platform}, {"unattributed", "a", Keep},
+	} {
+		if r := a.Idle.For(c.category, c.pool); r.Policy != c.policy {
+			t.Errorf("%s of %q: %+v", c.category, c.pool, r)
+		}
+	}
+	if w := a.Idle.For("tax", "").Shares[2].Weight(); w != 45_000_000_000_000 {
+		t.Errorf("weight %d", w)
+	}
+	o, err := ParseOwners("o", []byte(`rules: [{match: {node_pool: x}, team: qa, cost_center: "3", to: 2026-01-01}, {match: {node_pool: x}, team: qa, cost_center: "4"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for team, want := range map[string]string{PlatformTeam: "1", "qa": "4", "eng": ""} {
+		if got := a.TeamOf(team, &o, time.Date(2026, 10, 5, 0, 0, 0, 0, time.UTC)); got.Team != team || got.CostCenter != want {
+			t.Errorf("%s: %+v", team, got)
+		}
 	}
 }
 

@@ -42,7 +42,11 @@ func (a *allocation) compute(ctx context.Context, tx pgx.Tx, d *dayWork, u *unit
 		out = append(out, rows...)
 	}
 	for _, l := range u.loose {
-		out = append(out, a.whole(l))
+		rows, err := a.whole(l)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rows...)
 	}
 	return out, nil
 }
@@ -111,32 +115,32 @@ func nodeInfo(n *node, lines []*line) allocate.Node {
 
 // whole gives a line that no node's pods can pay to a category: its own class, or
 // no_telemetry for a GPU machine that no cluster shows.
-func (a *allocation) whole(l *line) row {
+func (a *allocation) whole(l *line) ([]row, error) {
 	r := row{line: l, component: l.component, deviceHours: "0"}
-	category := allocate.CategoryOf(billing.Class(l.class))
-	model, mode, pool := "", gpu.Mode(""), ""
+	loose := allocate.Loose{Category: allocate.CategoryOf(billing.Class(l.class)), Account: l.account, At: l.span.Start, Devices: a.hasDevices(l)}
 	t, isGPU := gpu.LookupInstanceType(l.instanceType)
-	if isGPU && a.hasDevices(l) {
-		model = t.Model
+	if isGPU && loose.Devices {
+		loose.Model = t.Model
 	}
 	if l.class == string(billing.NodeUsage) {
-		category = string(gpu.NoTelemetry)
-		if a.hasDevices(l) {
-			mode = gpu.ModeUnknown
+		loose.Category = string(gpu.NoTelemetry)
+		if loose.Devices {
+			loose.Mode = gpu.ModeUnknown
 			if l.billedUS != nil {
 				r.deviceHours = deviceHours(l.quantity, max(1, t.GPUs))
 			}
 		}
 		if r.node = a.nodes.nearest(l); r.node != nil {
-			pool = r.node.pool
+			loose.Pool, loose.Cluster = r.node.pool, r.node.clusterName(l.span.Start)
 		}
 	}
-	r.share = allocate.Whole(category, model, mode, a.o.Policy.PayerOf(category, pool, l.account))
-	r.share.Pool = pool
-	if !a.hasDevices(l) {
-		r.share.GPURatio = 0
+	shares, err := loose.Shares(&a.o.Policy, &a.o.Owners)
+	rows := make([]row, len(shares))
+	for i, s := range shares {
+		rows[i] = r
+		rows[i].share = s
 	}
-	return r
+	return rows, err
 }
 
 // nearest is match without its error, for lines that are not split.

@@ -153,7 +153,7 @@ func printExplanation(w io.Writer, e *warehouse.Explanation) {
 		p("2. Instance %s is a GPU machine that no telemetry of any cluster mentions: all of it is no_telemetry.", l.InstanceID)
 		p("3. Paid by %s", payer(e.Owner))
 	default:
-		p("2. A line of the class %s is on no node that pods share: all of it is %s.", l.Class, e.Category)
+		p("2. A line of the class %s is on no node that pods share: all of it is %s, divided only where policy.yaml says fixed.", l.Class, e.Category)
 		p("3. Paid by %s", payer(e.Owner))
 	}
 }
@@ -164,7 +164,9 @@ func explainSplit(p func(string, ...any), e *warehouse.Explanation) {
 	for _, h := range e.Window.Hours {
 		p("   hour %s: ready %s s, unknown %s s", h.Start.UTC().Format("2006-01-02T15"), seconds(h.ReadyMicros), seconds(h.UncoveredMicros))
 	}
-	if e.Share.MovedBy != "" && len(e.Terms) == 0 {
+	if e.Share.MovedBy == policy.Fixed {
+		p("3. This is %s of the node, moved here by the policy \"fixed\": its table gives team %s a share.", e.Share.Category, e.Share.Owner.Team)
+	} else if e.Share.MovedBy != "" && len(e.Terms) == 0 {
 		p("3. This is %s of the node, moved here by the policy %q: it is shared out over everyone", e.Share.Category, e.Share.MovedBy)
 		p("   charged for the node in the same hours, in proportion to their own charge, or evenly.")
 	} else if c := e.Share.Component; c == billing.CPU || c == billing.Memory {
@@ -210,7 +212,11 @@ func explainTerms(p func(string, ...any), e *warehouse.Explanation) {
 		all.Add(all, term(t))
 	}
 	p("   weight of this charge %s of %s in all", mine.FloatString(6), all.FloatString(6))
-	if e.Share.MovedBy != "" {
+	switch e.Share.MovedBy {
+	case "":
+	case policy.Platform, policy.PoolOwner:
+		p("   This is %s, moved to team %s by the policy %q.", e.Share.Category, e.Share.Owner.Team, e.Share.MovedBy)
+	default:
 		p("   This is %s of the GPU, moved here by the policy %q: the holders of the same GPU share it out over the hour.", e.Share.Category, e.Share.MovedBy)
 	}
 }

@@ -4,7 +4,7 @@ COMMENT ON COLUMN finance.allocation.charge_start IS 'start of the bill line, in
 COMMENT ON COLUMN finance.allocation.charge_end IS 'end of the bill line, exclusive';
 COMMENT ON COLUMN finance.allocation.currency IS 'ISO 4217 code of the bill';
 COMMENT ON COLUMN finance.allocation.category IS 'pod, or the remainder category the money comes from';
-COMMENT ON COLUMN finance.allocation.moved_by IS 'the policy that moved a remainder to this pod; NULL otherwise';
+COMMENT ON COLUMN finance.allocation.moved_by IS 'the policy that moved a remainder to this pod or team; NULL otherwise';
 COMMENT ON COLUMN finance.allocation.team IS 'who pays: the pod''s owner, or the payer of the remainder; NULL where no rule matches';
 COMMENT ON COLUMN finance.allocation.cost_center IS 'cost centre of the owner';
 COMMENT ON COLUMN finance.allocation.ai_model IS 'dimension ai_model of owners.yaml';

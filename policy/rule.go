@@ -1,0 +1,137 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"gpuledger/billing/money"
+)
+
+// Rule is one treatment: "proportional", {policy: proportional, scope: device}, or
+// {fixed: {sales: 45, qa: 30, eng: 25}}.
+type Rule struct {
+	Policy string       `json:"policy"`
+	Scope  string       `json:"scope"` // "" takes the category's own; of no use where a team takes the remainder
+	Shares []FixedShare `json:"fixed,omitempty"`
+}
+
+// FixedShare is a team's share under Fixed; only the ratio between shares matters.
+type FixedShare struct {
+	Team  string `json:"team"`
+	Share string `json:"share"`
+}
+
+// With at most so many decimals and no more than so much, a share's weight fits 64 bits.
+const (
+	shareDecimals = 12
+	mostShare     = 1_000_000
+)
+
+// Weight is the share as a whole number of 1e-12.
+func (f FixedShare) Weight() uint64 {
+	whole, frac, _ := strings.Cut(f.Share, ".")
+	var n uint64
+	for _, c := range []byte(whole + (frac + "000000000000")[:shareDecimals]) {
+		n = n*10 + uint64(c-'0')
+	}
+	return n
+}
+
+// ToTeam reports whether the rule names who pays, and leaves pods alone.
+func (r *Rule) ToTeam() bool {
+	return r.Policy == Platform || r.Policy == PoolOwner || r.Policy == Fixed
+}
+
+// UnmarshalYAML reads the short and the long form.
+func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
+	*r = Rule{}
+	if n.Kind == yaml.ScalarNode {
+		r.Policy = n.Value
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: expected a policy, {policy: …, scope: …} or {fixed: {team: share}}", n.Line)
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch k, v := n.Content[i], n.Content[i+1]; k.Value {
+		case "policy":
+			r.Policy = v.Value
+		case "scope":
+			r.Scope = v.Value
+		case Fixed:
+			if err := r.readShares(v); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("line %d: unknown key %q", k.Line, k.Value)
+		}
+	}
+	if r.Policy == "" && r.Shares != nil {
+		r.Policy = Fixed
+	}
+	return nil
+}
+
+// readShares reads the table of Fixed, in the order of the teams.
+func (r *Rule) readShares(n *yaml.Node) error {
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		return fmt.Errorf("line %d: fixed: expected {team: share, …}", n.Line)
+	}
+	r.Shares = []FixedShare{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if k.Value == "" || slices.ContainsFunc(r.Shares, func(f FixedShare) bool { return f.Team == k.Value }) {
+			return fmt.Errorf("line %d: fixed: team %q is empty or there twice", k.Line, k.Value)
+		}
+		a, err := money.Parse(v.Value)
+		if err != nil || a.Sign() <= 0 || a.Cmp(money.FromInt(mostShare)) > 0 || len(fraction(a.String())) > shareDecimals {
+			return fmt.Errorf("line %d: fixed.%s: %q is not a number above 0 and up to %d with at most %d decimals", v.Line, k.Value, v.Value, mostShare, shareDecimals)
+		}
+		r.Shares = append(r.Shares, FixedShare{Team: k.Value, Share: a.String()})
+	}
+	slices.SortFunc(r.Shares, func(a, b FixedShare) int { return cmp.Compare(a.Team, b.Team) })
+	return nil
+}
+
+var laterPolicies = []string{"last_tenant", "headroom"}
+
+// offNode are the categories of lines that are on no node: no pod can take them.
+var offNode = []string{"commitment_unused", "capacity_unused", "discount", "credit", "refund", "tax", "fee", "other"}
+
+// check looks at the rule of a category, or of the default, "".
+func (r *Rule) check(key, category string) error {
+	if r == nil {
+		return nil
+	}
+	known := []string{Keep, Proportional, EvenSplit}
+	switch {
+	case category == "slot_held":
+		known = append(known, Replica)
+	case slices.Contains(offNode, category):
+		known = []string{Keep}
+	}
+	known = append(known, Platform, PoolOwner, Fixed)
+	switch {
+	case slices.Contains(laterPolicies, r.Policy):
+		return fmt.Errorf("idle.%s: %s is not available in this version; use %s", key, r.Policy, strings.Join(known, ", "))
+	case !slices.Contains(known, r.Policy):
+		return fmt.Errorf("idle.%s: %q is not one of %s", key, r.Policy, strings.Join(known, ", "))
+	case r.Policy == Fixed && len(r.Shares) == 0:
+		return fmt.Errorf("idle.%s: fixed needs its shares: {fixed: {sales: 45, qa: 30, eng: 25}}", key)
+	case r.Policy != Fixed && r.Shares != nil:
+		return fmt.Errorf("idle.%s: shares go with the policy fixed, not %s", key, r.Policy)
+	case r.Scope == "":
+		return nil
+	case r.ToTeam():
+		return fmt.Errorf("idle.%s: %s has no scope: it moves the remainder to a team", key, r.Policy)
+	case r.Scope == "pool" || r.Scope == "cluster":
+		return fmt.Errorf("idle.%s: scope %s is not available in this version; use device or node", key, r.Scope)
+	case r.Scope != ScopeDevice && r.Scope != ScopeNode:
+		return fmt.Errorf("idle.%s: scope %q is not one of device, node", key, r.Scope)
+	}
+	return nil
+}
