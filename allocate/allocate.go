@@ -74,6 +74,10 @@ type Window struct {
 	ListCost   money.Amount
 	ListMicros int64
 	Currency   string
+
+	// Around is who else is charged in the cluster in the same span; nil where no rule
+	// looks beyond the node.
+	Around *Around
 }
 
 // Target is who gets a share: a pod, or a remainder category with its payer. A

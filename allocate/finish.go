@@ -130,9 +130,13 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 	var out []Share
 	for i := range shares {
 		sh := shares[i]
+		if sh.PodUID != "" || sh.Category == PodCategory {
+			out = append(out, sh)
+			continue
+		}
 		s.pool = sh.Pool
 		rule := s.ruleFor(sh.Category)
-		if rule.Policy == policy.Fixed && sh.PodUID == "" && sh.Category != PodCategory {
+		if rule.Policy == policy.Fixed {
 			parts, err := s.payers().fixed(sh, rule, s.w.Span.Start)
 			if err != nil {
 				return nil, err
@@ -140,9 +144,20 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 			out = append(out, parts...)
 			continue
 		}
-		here := rule.Scope == policy.ScopeNode || sh.Component == billing.CPU || sh.Component == billing.Memory // these have no device
-		if sh.Category == PodCategory || sh.PodUID != "" || rule.Policy == policy.Keep || rule.ToTeam() || !here || len(receivers) == 0 {
+		here := rule.Scope == policy.ScopeNode || rule.Climb || sh.Component == billing.CPU || sh.Component == billing.Memory // these have no device
+		if rule.Policy == policy.Keep || rule.ToTeam() {
 			out = append(out, sh)
+			continue
+		}
+		if rule.Beyond() || !here || len(receivers) == 0 {
+			wide, err := s.moveWide(sh, rule)
+			if err != nil {
+				return nil, err
+			}
+			if wide == nil {
+				wide = []Share{sh}
+			}
+			out = append(out, wide...)
 			continue
 		}
 		ws := make([]money.Weight, len(receivers))
@@ -150,7 +165,11 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 			ws[k] = weights[r]
 		}
 		if rule.Policy == policy.EvenSplit {
-			ws = s.evenWeights(shares, receivers, ws)
+			pods := make([]string, len(receivers))
+			for k, r := range receivers {
+				pods[k] = shares[r].PodUID
+			}
+			ws = evenly(pods, ws)
 		}
 		ratios, err := money.Apportion(int64(sh.Ratio), ws)
 		if err != nil {
@@ -172,15 +191,15 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 	return mergeTargets(out), nil
 }
 
-// evenWeights gives every pod the same; a pod with several shares (two models, two
-// owners in one window) divides its part by what it is charged in each.
-func (s *split) evenWeights(shares []Share, receivers []int, direct []money.Weight) []money.Weight {
+// evenly gives every pod the same; a pod with several shares (two models, two owners
+// in one window) divides its part by what it is charged in each.
+func evenly(pods []string, direct []money.Weight) []money.Weight {
 	const each = int64(1) << 40
 	perPod := map[string][]int{}
-	for k, r := range receivers {
-		perPod[shares[r].PodUID] = append(perPod[shares[r].PodUID], k)
+	for k, uid := range pods {
+		perPod[uid] = append(perPod[uid], k)
 	}
-	out := make([]money.Weight, len(receivers))
+	out := make([]money.Weight, len(pods))
 	for _, ks := range perPod {
 		ws := make([]money.Weight, len(ks))
 		for i, k := range ks {

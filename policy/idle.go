@@ -22,6 +22,9 @@ const (
 const (
 	ScopeDevice = "device" // the holders of the same GPU or MIG instance, in the same hour
 	ScopeNode   = "node"   // everyone charged for the same node in the same window
+	// Everyone charged in the same node pool or cluster in a window of the same span.
+	ScopePool    = "pool"
+	ScopeCluster = "cluster"
 )
 
 // Idle says what becomes of each remainder category.
@@ -97,6 +100,23 @@ func (i *Idle) validate() error {
 		}
 	}
 	return nil
+}
+
+// Wide reports whether any rule can look beyond the node, so that a node's shares
+// depend on the whole cluster.
+func (i *Idle) Wide() bool {
+	wide := i.Default.Wide()
+	for _, category := range Categories {
+		if r := i.own(category); r != nil {
+			wide = wide || r.Wide()
+		}
+		for k := range i.Pools {
+			if r := i.Pools[k].own(category); r != nil {
+				wide = wide || r.Wide()
+			}
+		}
+	}
+	return wide
 }
 
 // checkOwn checks the rules of single categories in the order of Categories, after

@@ -49,6 +49,10 @@ func TestParseRefuses(t *testing.T) {
 		{"idle: {unattributed: {policy: platform, scope: node}}\n", "idle.unattributed: platform has no scope"},
 		{"idle: {pools: [{node_pool: \"*\", txa: platform}]}\n", `idle.pools.txa: unknown key "txa"`},
 		{"idle: {tax: }\n", "idle.tax: no policy is named"},
+		{"idle: {default: {policy: even, scope: world}}\n", `idle.default: scope "world" is not one of device, node, pool, cluster`},
+		{"idle: {slot_held: {policy: replica, scope: pool}}\n", "idle.slot_held: replica does not look beyond the node"},
+		{"idle: {pools: [{node_pool: a, not_ready: {policy: keep, climb: true}}]}\n", "idle.pools.not_ready: keep does not look beyond"},
+		{"idle: {default: {policy: even, climb: up}}\n", `climb: "up" is not true or false`},
 		{"driver_reserved: own_line\n", "not available in this version"},
 		{"component_split: half\n", `component_split: "half" is not one of gpu_all, price_difference, ratio, scad, billed_sku`},
 		{"component_split: price_difference\n", `add component_prices: {vcpu: "0.0347", gib: "0.0039"}`},
@@ -84,6 +88,26 @@ func TestIdlePools(t *testing.T) {
 	}
 }
 
+func TestIdleBeyondTheNode(t *testing.T) {
+	for text, want := range map[string]bool{
+		"":                                 false,
+		"idle: {default: proportional}":    false,
+		"idle: {default: {fixed: {a: 1}}}": false,
+		"idle: {default: {policy: even, scope: cluster}}":                                  true,
+		"idle: {no_telemetry: {policy: even, scope: pool}}":                                true,
+		"idle: {unallocated: {policy: even, climb: true}}":                                 true,
+		"idle: {pools: [{node_pool: a, claim_idle: {policy: proportional, scope: pool}}]}": true,
+	} {
+		p, err := Parse("p", []byte(text))
+		if err != nil || p.Idle.Wide() != want {
+			t.Errorf("%s: %v %v", text, p.Idle.Wide(), err)
+		}
+		if q, err := FromCanonical(p.Canonical()); err != nil || q.Hash() != p.Hash() || q.Idle.Wide() != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestIdleToTeams(t *testing.T) {
 	a, err := Parse("p", []byte(`{idle: {default: platform, tax: {fixed: {sales: 45.0, qa: 30, eng: "25"}}, no_telemetry: owner, pools: [{node_pool: "b*", claim_idle: platform}]},
   remainder_owner: [{match: {category: tax}, team: platform, cost_center: "1"}, {team: platform, cost_center: "2"}]}`))
@@ -99,8 +123,14 @@ func TestIdleToTeams(t *testing.T) {
 		t.Errorf("%v\n%s\n%s", err, a.Canonical(), c.Canonical())
 	}
 	for _, c := range []struct{ category, pool, policy string }{
-		{"unallocated", "a", Platform}, {"slot_held", "a", Proportional}, {"tax", "", Fixed}, {"no_telemetry", "a", PoolOwner},
-		{"credit", "", Keep}, {"claim_idle", "a", Keep}, {"claim_idle", "b1", Platform}, {"unattributed", "a", Keep},
+		{"unallocated", "a", Platform},
+		{"slot_held", "a", Proportional},
+		{"tax", "", Fixed},
+		{"no_telemetry", "a", PoolOwner},
+		{"credit", "", Keep},
+		{"claim_idle", "a", Keep},
+		{"claim_idle", "b1", Platform},
+		{"unattributed", "a", Keep},
 	} {
 		if r := a.Idle.For(c.category, c.pool); r.Policy != c.policy {
 			t.Errorf("%s of %q: %+v", c.category, c.pool, r)

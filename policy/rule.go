@@ -17,7 +17,17 @@ type Rule struct {
 	Policy string       `json:"policy"`
 	Scope  string       `json:"scope"` // "" takes the category's own; of no use where a team takes the remainder
 	Shares []FixedShare `json:"fixed,omitempty"`
+
+	// Climb takes the next wider scope where nobody is there to receive: device, node,
+	// pool, cluster. Of pool scope it goes without saying.
+	Climb bool `json:"climb,omitempty"`
 }
+
+// Beyond reports whether the rule's own scope is wider than the node.
+func (r *Rule) Beyond() bool { return r.Scope == ScopePool || r.Scope == ScopeCluster }
+
+// Wide reports whether the rule can look beyond the node.
+func (r *Rule) Wide() bool { return r.Beyond() || r.Climb }
 
 // FixedShare is a team's share under Fixed; only the ratio between shares matters.
 type FixedShare struct {
@@ -62,6 +72,10 @@ func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
 			r.Policy = v.Value
 		case "scope":
 			r.Scope = v.Value
+		case "climb":
+			if err := v.Decode(&r.Climb); err != nil {
+				return fmt.Errorf("line %d: climb: %q is not true or false", v.Line, v.Value)
+			}
 		case Fixed:
 			if err := r.readShares(v); err != nil {
 				return err
@@ -124,14 +138,14 @@ func (r *Rule) check(key, category string) error {
 		return fmt.Errorf("idle.%s: fixed needs its shares: {fixed: {sales: 45, qa: 30, eng: 25}}", key)
 	case r.Policy != Fixed && r.Shares != nil:
 		return fmt.Errorf("idle.%s: shares go with the policy fixed, not %s", key, r.Policy)
+	case (r.Climb || r.Beyond()) && r.Policy != Proportional && r.Policy != EvenSplit:
+		return fmt.Errorf("idle.%s: %s does not look beyond the node: scopes pool and cluster and climb go with proportional and even", key, r.Policy)
 	case r.Scope == "":
 		return nil
 	case r.ToTeam():
 		return fmt.Errorf("idle.%s: %s has no scope: it moves the remainder to a team", key, r.Policy)
-	case r.Scope == "pool" || r.Scope == "cluster":
-		return fmt.Errorf("idle.%s: scope %s is not available in this version; use device or node", key, r.Scope)
-	case r.Scope != ScopeDevice && r.Scope != ScopeNode:
-		return fmt.Errorf("idle.%s: scope %q is not one of device, node", key, r.Scope)
+	case !slices.Contains([]string{ScopeDevice, ScopeNode, ScopePool, ScopeCluster}, r.Scope):
+		return fmt.Errorf("idle.%s: scope %q is not one of device, node, pool, cluster", key, r.Scope)
 	}
 	return nil
 }

@@ -179,6 +179,9 @@ type dayWork struct {
 	day   time.Time
 	hours *hourIndex
 	units []*unitWork
+
+	around    map[aroundKey]*allocate.Around // nil until surveyed
+	receivers map[string]storedPod           // pods that it names
 }
 
 // unitWork is the lines of one unit: windows of nodes, and lines on no node.
@@ -237,20 +240,24 @@ func (a *allocation) newDay(ctx context.Context, tx pgx.Tx, day time.Time, lines
 	}
 	sort.Slice(d.units, func(i, j int) bool { return d.units[i].scope < d.units[j].scope })
 	for _, u := range d.units {
-		sort.Slice(u.windows, func(i, j int) bool {
-			x, y := u.windows[i], u.windows[j]
-			if x.node.name != y.node.name {
-				return x.node.name < y.node.name
-			}
-			if !x.span.Start.Equal(y.span.Start) {
-				return x.span.Start.Before(y.span.Start)
-			}
-			return x.span.End.Before(y.span.End)
-		})
+		sortWindows(u.windows)
 	}
 	var err error
 	d.hours, err = loadHours(ctx, tx, a.nodes, d)
 	return d, err
+}
+
+func sortWindows(windows []*windowWork) {
+	sort.Slice(windows, func(i, j int) bool {
+		x, y := windows[i], windows[j]
+		if x.node.name != y.node.name {
+			return x.node.name < y.node.name
+		}
+		if !x.span.Start.Equal(y.span.Start) {
+			return x.span.Start.Before(y.span.Start)
+		}
+		return x.span.End.Before(y.span.End)
+	})
 }
 
 // inputHash identifies everything a unit is computed from, by meaning: no file text,
@@ -260,7 +267,20 @@ func (a *allocation) inputHash(d *dayWork, u *unitWork) [32]byte {
 	policyHash, ownersHash := a.o.Policy.Hash(), a.o.Owners.Hash()
 	put := func(format string, args ...any) { _, _ = fmt.Fprintf(h, format+"\n", args...) }
 	put("%s %x %x %x", allocate.MethodVersion, catalogHash, policyHash, ownersHash)
-	for _, w := range u.windows {
+	a.putWindows(put, d, u.windows)
+	if len(u.windows) > 0 && a.o.Policy.Idle.Wide() {
+		put("around")
+		a.putWindows(put, d, d.windowsOf(u.windows[0].node.clusterID))
+	}
+	for _, l := range u.loose {
+		put("loose %q %x %d", l.source, l.key, l.ordinal)
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// putWindows writes down what windows are computed from.
+func (a *allocation) putWindows(put func(string, ...any), d *dayWork, windows []*windowWork) {
+	for _, w := range windows {
 		put("node %q %q %q %q %q %q", w.node.clusterKey, w.node.clusterName(w.span.Start), w.node.name, w.node.instanceID, w.node.pool, w.node.instanceType)
 		for _, l := range w.lines {
 			put("line %q %x %d", l.source, l.key, l.ordinal)
@@ -274,10 +294,6 @@ func (a *allocation) inputHash(d *dayWork, u *unitWork) [32]byte {
 			put("hour %d %x", hour.Unix(), nh.sha)
 		}
 	}
-	for _, l := range u.loose {
-		put("loose %q %x %d", l.source, l.key, l.ordinal)
-	}
-	return [32]byte(h.Sum(nil))
 }
 
 // unit finds the unit of these inputs, or computes and writes it.
@@ -285,6 +301,9 @@ func (a *allocation) unit(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWor
 	ref := unitRef{scope: u.scope, day: d.day, input: a.inputHash(d, u)}
 	found, err := a.db.findUnit(ctx, &ref)
 	if err != nil || found {
+		return ref, err
+	}
+	if err := a.survey(ctx, tx, d); err != nil {
 		return ref, err
 	}
 	rows, err := a.compute(ctx, tx, d, u)

@@ -73,6 +73,7 @@ func (a *allocation) occupancyOf(ctx context.Context, tx pgx.Tx, d *dayWork, u *
 // window builds the pure split's input.
 func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies) allocate.Window {
 	win := allocate.Window{Span: w.span, Pods: occ.owned, Node: nodeInfo(w.node, w.lines), Currency: w.lines[0].currency}
+	win.Around = d.around[keyAround(w.node, w.span, win.Currency)]
 	for _, l := range w.lines {
 		if l.billedUS != nil && a.hasDevices(l) {
 			win.BilledMicros += *l.billedUS

@@ -150,6 +150,14 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 		return err
 	}
 	a := &allocation{nodes: nodes, o: AllocateOptions{Policy: e.out.Policy, Owners: owners}}
+	if e.out.Policy.Idle.Wide() {
+		if d.units, err = e.unitsAround(ctx, nodes, n); err != nil {
+			return err
+		}
+		if err := a.survey(ctx, e.tx, d); err != nil {
+			return err
+		}
+	}
 	occ, err := a.occupancyOf(ctx, e.tx, d, &unitWork{windows: []*windowWork{w}})
 	if err != nil {
 		return err

@@ -128,6 +128,9 @@ func (f *freeRiders) addDay(ctx context.Context, tx pgx.Tx, m period.Month, d *d
 	if d, err = f.a.newDay(ctx, tx, d.day, lines); err != nil {
 		return err
 	}
+	if err := f.a.survey(ctx, tx, d); err != nil {
+		return err
+	}
 	for _, u := range d.units {
 		occ, err := f.a.occupancyOf(ctx, tx, d, u)
 		if err != nil {

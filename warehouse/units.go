@@ -51,7 +51,7 @@ func (db *DB) writeUnit(ctx context.Context, a *allocation, d *dayWork, u *unitW
 		if err := a.copyFacts(ctx, tx, ref, rows); err != nil {
 			return err
 		}
-		if err := copyInputs(ctx, tx, d, u, ref); err != nil {
+		if err := a.copyInputs(ctx, tx, d, u, ref); err != nil {
 			return err
 		}
 		for _, q := range []string{insertPodDay, insertWorkloadDay, insertTotals} {
@@ -107,11 +107,16 @@ func (a *allocation) copyFacts(ctx context.Context, tx pgx.Tx, ref *unitRef, row
 		ratio, gpu_ratio, device_hours, used_byte_seconds, held_byte_seconds, measured_us, gap_us, method, method_ratio, allocation_id`)
 }
 
-// copyInputs pins the node-hours the unit was computed from.
-func copyInputs(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWork, ref *unitRef) error {
+// copyInputs pins the node-hours the unit was computed from: where a rule looks beyond
+// the node, those of the whole cluster.
+func (a *allocation) copyInputs(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWork, ref *unitRef) error {
 	c := newCopyRows()
 	seen := map[int64]bool{}
-	for _, w := range u.windows {
+	windows := u.windows
+	if len(windows) > 0 && a.o.Policy.Idle.Wide() {
+		windows = d.windowsOf(windows[0].node.clusterID)
+	}
+	for _, w := range windows {
 		for _, hour := range w.span.Hours() {
 			if h, _ := d.hours.at(w.node, hour); h != nil && !seen[h.id] {
 				seen[h.id] = true

@@ -168,7 +168,7 @@ func explainSplit(p func(string, ...any), e *warehouse.Explanation) {
 		p("3. This is %s of the node, moved here by the policy \"fixed\": its table gives team %s a share.", e.Share.Category, e.Share.Owner.Team)
 	} else if e.Share.MovedBy != "" && len(e.Terms) == 0 {
 		p("3. This is %s of the node, moved here by the policy %q: it is shared out over everyone", e.Share.Category, e.Share.MovedBy)
-		p("   charged for the node in the same hours, in proportion to their own charge, or evenly.")
+		p("   charged for %s in the same hours, in proportion to their own charge, or evenly.", whose(e))
 	} else if c := e.Share.Component; c == billing.CPU || c == billing.Memory {
 		explainRequests(p, e)
 	} else {
@@ -191,6 +191,20 @@ func explainSplit(p func(string, ...any), e *warehouse.Explanation) {
 		known += fmt.Sprintf(", %s s measured, %s s without samples", seconds(e.Share.MeasuredMicros), seconds(e.Share.GapMicros))
 	}
 	p("6. Paid by %s; %s", payer(e.Share.Owner), known)
+}
+
+// whose says where the receivers of a remainder that left its device are charged.
+func whose(e *warehouse.Explanation) string {
+	rule := e.Policy.Idle.For(e.Share.Category, e.Share.Pool)
+	switch {
+	case rule.Scope == policy.ScopeCluster:
+		return "nodes of its cluster"
+	case rule.Scope == policy.ScopePool:
+		return "nodes of its pool, or where nobody is, of its cluster,"
+	case rule.Climb:
+		return "the node, or where nobody is, for nodes of its pool or cluster,"
+	}
+	return "the node"
 }
 
 func explainTerms(p func(string, ...any), e *warehouse.Explanation) {
