@@ -182,6 +182,7 @@ type dayWork struct {
 
 	around    map[aroundKey]*allocate.Around // nil until surveyed
 	receivers map[string]storedPod           // pods that it names
+	inputs    map[int32][32]byte             // of all windows of a cluster
 }
 
 // unitWork is the lines of one unit: windows of nodes, and lines on no node.
@@ -269,8 +270,7 @@ func (a *allocation) inputHash(d *dayWork, u *unitWork) [32]byte {
 	put("%s %x %x %x", allocate.MethodVersion, catalogHash, policyHash, ownersHash)
 	a.putWindows(put, d, u.windows)
 	if len(u.windows) > 0 && a.o.Policy.Idle.Wide() {
-		put("around")
-		a.putWindows(put, d, d.windowsOf(u.windows[0].node.clusterID))
+		put("around %x", a.aroundHash(d, u.windows[0].node.clusterID))
 	}
 	for _, l := range u.loose {
 		put("loose %q %x %d", l.source, l.key, l.ordinal)

@@ -2,6 +2,7 @@ package warehouse
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -35,6 +36,20 @@ func (d *dayWork) windowsOf(cluster int32) []*windowWork {
 	}
 	sortWindows(out)
 	return out
+}
+
+// aroundHash identifies the inputs of all of a cluster's windows, once for all units.
+func (a *allocation) aroundHash(d *dayWork, cluster int32) [32]byte {
+	if sum, ok := d.inputs[cluster]; ok {
+		return sum
+	}
+	h := sha256.New()
+	a.putWindows(func(format string, args ...any) { _, _ = fmt.Fprintf(h, format+"\n", args...) }, d, d.windowsOf(cluster))
+	if d.inputs == nil {
+		d.inputs = map[int32][32]byte{}
+	}
+	d.inputs[cluster] = [32]byte(h.Sum(nil))
+	return d.inputs[cluster]
 }
 
 // survey works out what every pod is charged by itself, once a day and only where a
