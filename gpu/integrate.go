@@ -48,15 +48,28 @@ type accumulator struct {
 
 // integration walks the instants of one partition's hour.
 type integration struct {
-	pp   *placedPart
-	hour interval
-	rows map[rowKey]*accumulator
+	pp     *placedPart
+	hour   interval
+	rows   map[rowKey]*accumulator
+	usable uint64 // what shares are taken of; never 0
+}
+
+// nominalBytes stands for the memory of a partition of unknown size that nothing
+// measures: requests are shares of it, and no figure in bytes is kept.
+const nominalBytes = 1 << 30
+
+// shareBase returns the bytes that a partition's shares are taken of.
+func (pp *placedPart) shareBase() uint64 {
+	if pp.UsableBytes == 0 && len(pp.data.device) == 0 && !pp.data.perPod {
+		return nominalBytes
+	}
+	return max(pp.UsableBytes, 1)
 }
 
 // integrate normalises the holders' bytes at each instant and integrates the
 // result over the partition's present time (DESIGN §4.2).
 func integrate(pp *placedPart, hour interval) []Row {
-	in := &integration{pp: pp, hour: hour, rows: map[rowKey]*accumulator{}}
+	in := &integration{pp: pp, hour: hour, rows: map[rowKey]*accumulator{}, usable: pp.shareBase()}
 	edges := in.edges()
 	for _, present := range pp.present {
 		for i := sort.Search(len(edges), func(i int) bool { return edges[i] >= present.start }); i+1 < len(edges) && edges[i] < present.end; i++ {
@@ -200,7 +213,7 @@ func (in *integration) estimate(c *claim, left uint64, hasDevice bool, sample in
 	switch {
 	case pp.Mode == ModeMPS && pp.Replicas > 0 && c.h.replicas > 0:
 		// The daemon pins each client to its part (set_default_device_pinned_mem_limit).
-		c.used, c.method = mulDiv(pp.UsableBytes, uint64(c.h.replicas), uint64(pp.Replicas)), Limit
+		c.used, c.method = mulDiv(in.usable, uint64(c.h.replicas), uint64(pp.Replicas)), Limit
 		c.measured = hasDevice
 	case c.h.limit > 0:
 		c.used, c.method, c.measured = c.h.limit, Limit, false
@@ -213,9 +226,9 @@ func (in *integration) estimate(c *claim, left uint64, hasDevice bool, sample in
 	case (pp.whole() || pp.Mode == ModeDRA && claims == 1) && c.h.replicas > 0:
 		c.method = ReplicaRequest // it holds the whole; what it used is not known
 	case pp.Replicas > 0 && c.h.replicas > 0:
-		c.used, c.method = mulDiv(pp.UsableBytes, uint64(min(c.h.replicas, pp.Replicas)), uint64(pp.Replicas)), ReplicaRequest
+		c.used, c.method = mulDiv(in.usable, uint64(min(c.h.replicas, pp.Replicas)), uint64(pp.Replicas)), ReplicaRequest
 	default:
-		c.used, c.method = pp.UsableBytes/uint64(missing), Even
+		c.used, c.method = in.usable/uint64(missing), Even
 	}
 	if c.h.flags&FlagPlacementInferred != 0 && c.method < ReplicaRequest && c.method != Limit {
 		c.method = ReplicaRequest
@@ -233,26 +246,32 @@ func mulDiv(a, b, d uint64) uint64 {
 	return q
 }
 
+// takesAll reports whether a claim pays the whole partition whatever it uses.
+func (in *integration) takesAll(c claim, alone bool) bool {
+	pp := in.pp
+	return c.h.replicas > 0 && (pp.whole() || pp.Mode == ModeDRA && alone || pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod)
+}
+
 // demands returns what a claim takes up under each definition, in units of 1/scale
 // bytes, scale being the partition's replicas, so that usable/R is exact.
 func (in *integration) demands(c claim, scale uint64, alone bool) [columns]uint64 {
 	pp := in.pp
-	usable := max(pp.UsableBytes, 1) * scale
 	used := c.used * scale
 	var reserved, replica uint64
 	switch {
-	case c.h.replicas == 0: // rogue: pays what it uses
-	case pp.whole(), pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod, pp.Mode == ModeDRA && alone:
+	case in.takesAll(c, alone):
+		usable := in.usable * scale
 		return [columns]uint64{usable, usable, usable, usable, usable}
+	case c.h.replicas == 0: // rogue: pays what it uses
 	case c.h.limit > 0:
-		reserved = min(c.h.limit, max(pp.UsableBytes, 1)) * scale
+		reserved = min(c.h.limit, in.usable) * scale
 		replica = reserved
 	case pp.Mode == ModeDRA: // inside a claim that pods share, by use
 	case pp.Mode == ModeMPS && pp.Replicas > 0:
-		reserved = max(pp.UsableBytes, 1) * uint64(c.h.replicas)
+		reserved = in.usable * uint64(c.h.replicas)
 		replica = reserved
 	case pp.Replicas > 0:
-		replica = max(pp.UsableBytes, 1) * uint64(c.h.replicas)
+		replica = in.usable * uint64(c.h.replicas)
 	}
 	return [columns]uint64{used, reserved, replica, max(used, reserved), max(used, replica)}
 }
@@ -265,9 +284,12 @@ func (in *integration) account(seg interval, claims []claim, held int, unattribu
 		pp.MeasuredMicros += int64(dt)
 	}
 	scale := uint64(max(1, pp.Replicas))
-	usable := max(pp.UsableBytes, 1) * scale
+	usable := in.usable * scale
 	demands := make([][columns]uint64, len(claims))
 	var sums [columns]uint64
+	if slices.ContainsFunc(claims, func(c claim) bool { return in.takesAll(c, len(claims) == 1) }) {
+		unattributed = 0 // the driver's own bytes are inside what the holder pays for
+	}
 	stray := unattributed * scale
 	sums[colUsed], sums[colMaxNone], sums[colMaxReplica] = stray, stray, stray
 	for i, c := range claims {
@@ -343,7 +365,9 @@ func (in *integration) memo(a *accumulator, seg interval, c claim, held, usable,
 	if in.pp.part != nil && in.pp.part.usable == 0 || in.pp.part == nil {
 		a.flags |= FlagCapacityAssumed
 	}
-	a.addHeld(held, dt)
+	if in.usable != nominalBytes || in.pp.UsableBytes > 0 {
+		a.addHeld(held, dt)
+	}
 	if !c.measured {
 		a.gap += int64(dt)
 		return

@@ -74,6 +74,9 @@ func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 		}
 		left[uid] = shareOut(requested, slots, func(i int) bool { return places[i].pp.whole() })
 		for i, n := range places {
+			if n.pp.part != nil && n.pp.part.claims[n.ref] != "" {
+				slots[i] = max(1, slots[i]) // a claim holds without a request
+			}
 			h := n.pp.hold(p, slots[i], 0)
 			h.byUID = n.ref.uid != ""
 			if n.pp.part != nil {
