@@ -21,6 +21,9 @@ func FoldHour(inventory, devices []Series, hour time.Time, settings Settings) Cl
 	tel := NewTelemetry(devices, inv, span)
 	out := ClusterHour{Hour: hour, CoveredMicros: total(intersect(inv.covered, []interval{spanMicros(span)})), Unplaced: tel.Unplaced(), Inventory: inv}
 	for _, name := range gpuNodes(inv, tel) {
+		if c, ok := inv.Nodes[name].clash(spanMicros(span)); ok {
+			out.Clashes = append(out.Clashes, c)
+		}
 		for _, f := range foldsOf(inv, tel, name, spanMicros(span)) {
 			f.settings = settings
 			if nh, ok := f.fold(); ok {

@@ -552,6 +552,22 @@ func TestNodeNameUsedAgainWithinTheHour(t *testing.T) {
 	}
 }
 
+// Two machines with one name at once are two clusters in one source; one after the
+// other is a node replaced, even where the exporter's samples overlap a little.
+func TestTwoMachinesAtOnce(t *testing.T) {
+	machine := func(id string, from, to int) Series {
+		return ksm("kube_node_info", sampled(step{from, to, 1}), "node", "n1", "provider_id", "aws:///us-east-1a/"+id)
+	}
+	base := testNode(1)[1:]
+	at := func(s ...Series) []Clash { return FoldHour(join(base, s), nil, hour0, Settings{}).Clashes }
+	if got := at(machine("i-1", -900, 4500), machine("i-2", -900, 4500)); len(got) != 1 || got[0] != (Clash{"n1", [2]string{"i-1", "i-2"}}) {
+		t.Errorf("at once: %v", got)
+	}
+	if got := at(machine("i-1", -900, 1800), machine("i-2", 1700, 4500)); len(got) != 0 {
+		t.Errorf("in turn: %v", got)
+	}
+}
+
 // The series of a held instance is blank for twenty minutes: the geometry did not
 // change, and its holder holds it all the same.
 func TestMIGBlankIsNoReconfiguration(t *testing.T) {

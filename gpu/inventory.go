@@ -27,6 +27,25 @@ func (n *Node) machine(instanceID, providerID string, seen []interval) {
 	n.machines = append(n.machines, machine{instanceID, providerID, seen})
 }
 
+// handover is how long two machines may seem to have one name, in µs: what an
+// exporter's last and first samples are taken to last for when a node is replaced.
+const handover = 10 * 60 * 1_000_000
+
+// clash reports whether two machines had the node's name at the same time.
+func (n *Node) clash(hour interval) (Clash, bool) {
+	if n == nil {
+		return Clash{}, false
+	}
+	for i, a := range n.machines {
+		for _, b := range n.machines[i+1:] {
+			if total(intersect(intersect(a.present, b.present), []interval{hour})) > handover {
+				return Clash{n.Name, [2]string{a.instanceID, b.instanceID}}, true
+			}
+		}
+	}
+	return Clash{}, false
+}
+
 // The kube-state-metrics families the inventory is built from (DESIGN §5).
 var InventoryMetrics = []string{
 	"kube_node_info", "kube_node_labels", "kube_node_created", "kube_node_status_capacity", "kube_node_status_condition",

@@ -1,6 +1,9 @@
 package gpu
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Mode is how a device or partition is shared.
 type Mode string
@@ -167,5 +170,17 @@ type ClusterHour struct {
 	CoveredMicros int64 // kube-state-metrics was there: a node it does not show was not part of the cluster
 	Nodes         []NodeHour
 	Unplaced      []string   // UUIDs of devices that no node can be found for
+	Clashes       []Clash    // node names that mean two machines at once
 	Inventory     *Inventory // what the hour's names mean
+}
+
+// Clash is a node name that two machines had at the same time: the series are of more
+// than one cluster.
+type Clash struct {
+	Node      string
+	Instances [2]string // the provider's names of the machines
+}
+
+func (c Clash) Error() string {
+	return fmt.Sprintf("node %s is two machines at once (%s and %s): the series are of more than one cluster; tell them apart by the cluster's metrics.match", c.Node, c.Instances[0], c.Instances[1])
 }

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sort"
@@ -78,7 +79,13 @@ func foldChunk(ctx context.Context, src Source, equal map[string]string, setting
 			return nil
 		})
 	}
-	return c, g.Wait()
+	err = g.Wait()
+	for _, h := range c.Hours {
+		for _, clash := range h.Clashes {
+			err = errors.Join(err, fmt.Errorf("%s: %w", h.Hour.Format(time.RFC3339), clash))
+		}
+	}
+	return c, err
 }
 
 func (c *Chunk) read(ctx context.Context, src Source, sel Selector, span period.Span) ([]gpu.Series, error) {

@@ -90,6 +90,18 @@ func TestFoldDoesNotDependOnRequestSize(t *testing.T) {
 	}
 }
 
+// A source of two clusters that use one node name is refused: their pods cannot be told apart.
+func TestFoldRefusesTwoMachinesAtOnce(t *testing.T) {
+	series := fleetSeries(period.Hour(noon))
+	other := series[0]
+	other.Labels = map[string]string{"node": "n1", "provider_id": "aws:///z/i-2"}
+	err := Fold(t.Context(), &memory{series: append(series, other)}, nil, gpu.Settings{}, period.Hour(noon), func(Chunk) error { t.Error("emitted"); return nil })
+	var clash gpu.Clash
+	if !errors.As(err, &clash) || clash.Node != "n1" {
+		t.Error(err)
+	}
+}
+
 func TestFoldStopsAtAnError(t *testing.T) {
 	boom := errors.New("boom")
 	err := Fold(t.Context(), &memory{fail: boom}, nil, gpu.Settings{}, period.Hour(noon), func(Chunk) error { t.Error("emitted"); return nil })

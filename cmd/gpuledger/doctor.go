@@ -234,6 +234,9 @@ func (c *doctor) nodes(cl ClusterConfig, inventory, devices []gpu.Series, span p
 	if len(folded.Nodes) == 0 {
 		c.bad("telemetry", cl.Name, "no GPU node in the newest hour", "check that metrics.match names the right cluster")
 	}
+	for _, clash := range folded.Clashes {
+		c.bad("node", clash.Node, fmt.Sprintf("two machines at once: %s and %s", clash.Instances[0], clash.Instances[1]), "the series are of more than one cluster; set metrics.match")
+	}
 	for _, nh := range folded.Nodes {
 		missing, model := 0, ""
 		modes, methods := map[gpu.Mode]bool{}, map[gpu.Method]bool{}
