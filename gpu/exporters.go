@@ -35,8 +35,8 @@ const mib = float64(1 << 20)
 
 // The labels of HAMi's monitor: since 2.9, and before it or with --legacy-metrics.
 var (
-	hamiLabels   = map[string]string{"UUID": "device_uuid", "namespace": "namespace", "pod": "pod", "container": "container"}
-	hamiLegacy   = map[string]string{"UUID": "deviceuuid", "namespace": "podnamespace", "pod": "podname", "container": "ctrname", "node": "nodeid"}
+	hamiLabels   = map[string]string{"UUID": "device_uuid", "namespace": "namespace", "pod": "pod", "container": "container", "vdevice": "vdevice_index"}
+	hamiLegacy   = map[string]string{"UUID": "deviceuuid", "namespace": "podnamespace", "pod": "podname", "container": "ctrname", "node": "nodeid", "vdevice": "vdeviceid"}
 	amdReading   = func(f family, unit float64) reading { return reading{fam: f, unit: unit, amd: true} }
 	exporterData = map[string]reading{
 		// dcgm-exporter, in MiB before 4.9 and in bytes after (reference/gpu-telemetry.md §1.1, §1.2).

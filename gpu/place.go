@@ -80,7 +80,7 @@ func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 			h := n.pp.hold(p, slots[i], 0)
 			h.byUID = n.ref.uid != ""
 			if n.pp.part != nil {
-				h.limit = max(h.limit, n.pp.part.limits[n.ref].bytes)
+				h.limit = max(h.limit, n.pp.part.limits[n.ref].bytes())
 				h.claim = n.pp.part.claims[n.ref]
 			}
 			h.cells = n.pp.data.cut(n.ref, p.life)

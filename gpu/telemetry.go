@@ -39,24 +39,11 @@ type part struct {
 	claims    map[podRef]string // DRA claims by pod
 }
 
-// limit is the most a pod may use, and when that was said.
-type limit struct {
-	bytes uint64
-	seen  interval
-}
-
-func (l limit) with(bytes uint64, at int64) limit {
-	seen := interval{at, at + 1}
-	if l.bytes > 0 || l.seen != (interval{}) {
-		seen = interval{min(l.seen.start, at), max(l.seen.end, at+1)}
-	}
-	return limit{max(l.bytes, bytes), seen}
-}
-
 // scrape is what one scrape says of a part's used bytes.
 type scrape struct {
 	bare    *uint64
-	pods    map[podRef]uint64 // largest over a pod's slots and containers
+	pods    map[podRef]uint64            // largest over a pod's slots and containers, or their sum where own
+	shares  map[podRef]map[string]uint64 // where own: by container and virtual device
 	slots   map[podRef]map[string]bool
 	used    uint64
 	free    uint64
@@ -166,7 +153,7 @@ func (d *device) add(s Series, how reading, hour interval) {
 			p.total = max(p.total, uint64(v))
 			continue
 		case famLimit:
-			p.limits[ref] = p.limits[ref].with(uint64(v), at)
+			p.limits[ref] = p.limits[ref].with(containerShare(s.Labels), uint64(v), at)
 			continue
 		}
 		sc := p.scrapes[at]
@@ -174,7 +161,10 @@ func (d *device) add(s Series, how reading, hour interval) {
 			sc = &scrape{}
 			p.scrapes[at] = sc
 		}
-		sc.own = sc.own || how.ownPod
+		if how.ownPod && named && fam == famUsed {
+			sc.addShare(ref, containerShare(s.Labels), uint64(v))
+			continue
+		}
 		sc.add(fam, uint64(v), ref, named, s.Labels["vgpu"])
 	}
 }
