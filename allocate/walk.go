@@ -179,13 +179,14 @@ func (s *split) device(h Hour, d gpu.Device, overlap uint64) error {
 	configured := map[string]uint64{} // Σ slices by geometry
 	present := map[string]int64{}
 	norm := map[string]uint64{}
+	mode := map[string]gpu.Mode{}
 	for i := range d.Partitions {
 		p := &d.Partitions[i]
 		s.place.GPUInstance, s.place.Profile = p.GPUInstance, p.Profile
 		slices, n := s.slicesOf(d, p)
 		mu := slices * (s.slices / n)
 		configured[p.Geometry] += slices
-		present[p.Geometry], norm[p.Geometry] = p.PresentMicros, n
+		present[p.Geometry], norm[p.Geometry], mode[p.Geometry] = p.PresentMicros, n, p.Mode
 		for _, m := range s.move(h, d, p) {
 			s.place.UsableBytes, s.place.UsedByteSeconds, s.place.MeasuredMicros = p.UsableBytes, m.used, m.measured
 			s.place.PartitionMode, s.place.Slots, s.place.Replicas = p.Mode, p.Replicas, m.replicas
@@ -195,7 +196,11 @@ func (s *split) device(h Hour, d gpu.Device, overlap uint64) error {
 	}
 	for _, g := range sortedKeys(configured) {
 		if n := norm[g]; g != "" && configured[g] < n {
-			t := s.remainderTarget(MIGUnpartitioned, d.Model, gpu.ModeMIG)
+			category, shared := MIGUnpartitioned, gpu.ModeMIG
+			if mode[g] == gpu.ModePartition { // a card's partitions are all there, seen or not
+				category, shared = string(gpu.NoTelemetry), gpu.ModePartition
+			}
+			t := s.remainderTarget(category, d.Model, shared)
 			s.add(t, gpu.NoMethod, uint64(present[g]), overlap, (n-configured[g])*(s.slices/n), pw)
 		}
 	}

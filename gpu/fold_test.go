@@ -552,6 +552,19 @@ func TestNodeNameUsedAgainWithinTheHour(t *testing.T) {
 	}
 }
 
+// A node relabelled within the hour is of the mode and the pool it had longest.
+func TestLongestLabelsOfTheHour(t *testing.T) {
+	for at, pool := range map[int]string{120: "late", 3480: "early", 1800: "late"} {
+		labels := func(pool string, from, to int) Series {
+			return ksm("kube_node_labels", sampled(step{from, to, 1}), "node", "n1", "label_nvidia_com_gpu_count", "1", "label_karpenter_sh_nodepool", pool)
+		}
+		inv := join(testNode(1)[:1], []Series{labels("early", -900, at), labels("late", at, 4500)})
+		if got := FoldHour(inv, nil, hour0, Settings{}).Nodes[0].Pool; got != pool {
+			t.Errorf("relabelled after %d s: %s, want %s", at, got, pool)
+		}
+	}
+}
+
 // Two machines with one name at once are two clusters in one source; one after the
 // other is a node replaced, even where the exporter's samples overlap a little.
 func TestTwoMachinesAtOnce(t *testing.T) {

@@ -92,7 +92,7 @@ func NewInventory(series []Series, settings Settings, hour period.Span) *Invento
 		inv.resources[resourceName(r)] = true
 	}
 	targets := scrapesByTarget(series)
-	order(series, micros(hour.End))
+	order(series, spanMicros(hour))
 	for _, s := range series {
 		sc := targets[targetOf(s)]
 		switch {
@@ -294,13 +294,14 @@ func lastValue(s Series) float64 {
 	return s.Samples[len(s.Samples)-1].Value
 }
 
-// order sorts series by metric, then by the time of their last sample before the end
-// of the hour, then by labels, so that nothing depends on the order in which a source
-// returns them. Of two label sets of one object the one seen last within the hour
-// wins: what came after it belongs to the next.
-func order(series []Series, end int64) {
+// order sorts series by metric, then by how many samples they have within the hour and
+// the time of the last of them, then by labels, so that nothing depends on the order in
+// which a source returns them. Of two label sets of one object the one that held longest
+// in the hour wins, of two as long the later: what came after it belongs to the next.
+func order(series []Series, hour interval) {
 	type ranked struct {
 		Series
+		held int
 		last int64
 	}
 	all := make([]ranked, len(series))
@@ -308,8 +309,11 @@ func order(series []Series, end int64) {
 		if s.Key == "" {
 			s.Prepare()
 		}
-		n := sort.Search(len(s.Samples), func(k int) bool { return s.Samples[k].UnixMilli*1000 >= end })
-		all[i] = ranked{s, math.MinInt64}
+		before := func(t int64) int {
+			return sort.Search(len(s.Samples), func(k int) bool { return s.Samples[k].UnixMilli*1000 >= t })
+		}
+		n := before(hour.end)
+		all[i] = ranked{s, n - before(hour.start), math.MinInt64}
 		if n > 0 {
 			all[i].last = s.Samples[n-1].UnixMilli
 		}
@@ -319,6 +323,8 @@ func order(series []Series, end int64) {
 		switch {
 		case a.Metric != b.Metric:
 			return a.Metric < b.Metric
+		case a.held != b.held:
+			return a.held < b.held
 		case a.last != b.last:
 			return a.last < b.last
 		}

@@ -61,7 +61,8 @@ func (f *nodeFold) sharing(devices int) (Mode, int) {
 		return ModeUnknown, 0
 	}
 	replicas := labelReplicas(n)
-	if capacity := n.wholeGPUCapacity(); replicas <= 1 && devices > 0 && capacity > int64(devices) {
+	capacity := f.wholeCapacity(devices)
+	if replicas <= 1 && devices > 0 && capacity > int64(devices) {
 		replicas = int(capacity) / devices // the label stays 1 where GFD lacks the plugin's configuration
 	}
 	switch first(n.Labels, "nvidia_com_gpu_sharing_strategy", "cloud_google_com_gke_gpu_sharing_strategy") {
@@ -70,13 +71,29 @@ func (f *nodeFold) sharing(devices int) (Mode, int) {
 	case "time-slicing", "time-sharing":
 		return ModeTimeSlicing, replicas
 	}
-	switch capacity := n.wholeGPUCapacity(); {
+	switch {
 	case replicas > 1:
 		return ModeTimeSlicing, replicas
 	case replicas == 1 || devices > 0 && capacity == int64(devices):
 		return ModeExclusive, 1
 	}
 	return ModeUnknown, 0
+}
+
+// wholeCapacity is the capacity of whole GPUs: AMD's plugin may count the partitions of
+// its cards (CPX) under the same resource as cards that are not partitioned (SPX).
+func (f *nodeFold) wholeCapacity(devices int) int64 {
+	capacity := f.node.wholeGPUCapacity()
+	var partitions int64
+	for _, d := range f.devices {
+		if in := d.instances(); len(in) > 0 {
+			partitions += int64(amdPartitionCount(in[0].profile))
+		}
+	}
+	if rest := capacity - partitions; rest >= int64(devices) {
+		return rest
+	}
+	return capacity
 }
 
 // partitioned counts the devices cut into MIG instances: the node's capacity of

@@ -77,7 +77,7 @@ func (m mean) value() float64 {
 // inventory helps to find each device's node; it may be empty.
 func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry {
 	t := &Telemetry{devices: map[string]*device{}}
-	order(series, micros(hour.End))
+	order(series, spanMicros(hour))
 	for _, s := range series {
 		how, known := exporterData[s.Metric]
 		if !known {

@@ -3,7 +3,9 @@ package warehouse
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/big"
+	"slices"
 	"sort"
 	"time"
 
@@ -26,6 +28,11 @@ func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([
 	}
 	for _, f := range v.Findings {
 		a.note(f, w.node.name, w.span)
+	}
+	if cutsHour(w.span) {
+		if err := a.noteCost("the bill's window begins or ends within an hour, whose use is taken as spread evenly over it", w); err != nil {
+			return nil, err
+		}
 	}
 	var out []row
 	timed := a.timed(w.lines)
@@ -205,6 +212,29 @@ type finding struct {
 	windows int
 	node    string
 	at      time.Time
+	cost    map[string]money.Amount // effective cost by currency, where it is told
+}
+
+// cutsHour reports whether a window does not begin and end at whole hours.
+func cutsHour(span period.Span) bool {
+	return !span.Start.Truncate(time.Hour).Equal(span.Start) || !span.End.Truncate(time.Hour).Equal(span.End)
+}
+
+// noteCost keeps a finding with the effective cost of the window's lines (DESIGN §4.4).
+func (a *allocation) noteCost(text string, w *windowWork) error {
+	a.note(text, w.node.name, w.span)
+	f := a.findings[text]
+	if f.cost == nil {
+		f.cost = map[string]money.Amount{}
+	}
+	for _, l := range w.lines {
+		cost, err := money.Parse(l.effective)
+		if err != nil {
+			return err
+		}
+		f.cost[l.currency] = f.cost[l.currency].Add(cost)
+	}
+	return nil
 }
 
 // note keeps a finding; what is said of many windows is said once.
@@ -229,6 +259,10 @@ func (a *allocation) warn() {
 	sort.Strings(texts)
 	for _, t := range texts {
 		f := a.findings[t]
-		a.o.Warn("%s (%d lines or windows, the first on node %s at %s)", t, f.windows, f.node, f.at.UTC().Format(time.RFC3339))
+		cost := ""
+		for _, c := range slices.Sorted(maps.Keys(f.cost)) {
+			cost += fmt.Sprintf(", %s %s", f.cost[c], c)
+		}
+		a.o.Warn("%s (%d lines or windows%s, the first on node %s at %s)", t, f.windows, cost, f.node, f.at.UTC().Format(time.RFC3339))
 	}
 }

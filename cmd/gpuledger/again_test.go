@@ -123,6 +123,21 @@ func TestGatesWarn(t *testing.T) {
 	}
 }
 
+// A line that ends within an hour is split by the whole hour's use, and said with its cost.
+func TestWindowWithinAnHourIsSaid(t *testing.T) {
+	dsn, dir := pgtest.New(t, migrate), layOut(t, "../../testdata/scenarios/held-and-idle")
+	bill := filepath.Join(dir, "bill.csv")
+	lines := readFile(t, bill)
+	if !strings.Contains(lines, "2026-10-05T11:00:00Z") {
+		t.Fatal("the scenario has no line that ends at 11:00")
+	}
+	write(t, bill, strings.ReplaceAll(lines, "2026-10-05T11:00:00Z", "2026-10-05T10:20:00Z"))
+	_, _, errs := cli(t, dsn, "run", "--config", filepath.Join(dir, "gpuledger.yaml"))
+	if !strings.Contains(errs, "begins or ends within an hour") || !strings.Contains(errs, "1 lines or windows, 4 USD, the first on node n1") {
+		t.Error(errs)
+	}
+}
+
 // A night in which the samples cannot be read publishes nothing: what was not read is
 // not "no telemetry".
 func TestUnreadSamplesPublishNothing(t *testing.T) {
