@@ -136,6 +136,33 @@ func TestMigrateDownAndUp(t *testing.T) {
 	}
 }
 
+// Reset empties a database that another version of the program made, which Migrate
+// could not bring up to date.
+func TestResetOfAnotherVersion(t *testing.T) {
+	db, err := Open(t.Context(), pgtest.New(t, migrateTemplate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, q := range []string{"DROP SCHEMA finance CASCADE", "ALTER TABLE gpuledger.allocation DROP COLUMN node_pool"} {
+		if _, err := db.pool.Exec(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.Migrate(t.Context()); err == nil {
+		t.Fatal("the database is not of another version")
+	}
+	if err := db.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.CheckSchema(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := db.pool.Exec(t.Context(), "SELECT node_pool FROM finance.allocation"); err != nil {
+		t.Error(err)
+	}
+}
+
 // Several programs that start at once migrate one after the other.
 func TestMigrateTogether(t *testing.T) {
 	ctx, dsn := t.Context(), pgtest.New(t, migrateTemplate)

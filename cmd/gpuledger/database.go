@@ -94,7 +94,16 @@ func (a *app) openPrivate(ctx context.Context, name string) (*database, error) {
 	return d, nil
 }
 
+// connectPrivate opens a database of the private Postgres, brought up to date.
 func (a *app) connectPrivate(ctx context.Context, server *localpg.Server, name string) (*database, error) {
+	return a.preparePrivate(ctx, server, name, func(db *warehouse.DB) error {
+		_, err := db.Migrate(ctx)
+		return err
+	})
+}
+
+// preparePrivate opens a database of the private Postgres and has it prepared.
+func (a *app) preparePrivate(ctx context.Context, server *localpg.Server, name string, prepare func(*warehouse.DB) error) (*database, error) {
 	if err := server.EnsureDatabase(ctx, name); err != nil {
 		return nil, err
 	}
@@ -102,7 +111,7 @@ func (a *app) connectPrivate(ctx context.Context, server *localpg.Server, name s
 	if err != nil {
 		return nil, err
 	}
-	if _, err := db.Migrate(ctx); err != nil {
+	if err := prepare(db); err != nil {
 		db.Close()
 		return nil, err
 	}

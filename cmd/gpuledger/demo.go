@@ -14,6 +14,7 @@ import (
 
 	"gpuledger/billing/period"
 	"gpuledger/internal/fleet"
+	"gpuledger/warehouse"
 	"gpuledger/warehouse/localpg"
 )
 
@@ -102,17 +103,13 @@ func (c *demo) write(a *app, month period.Month) error {
 	return nil
 }
 
-// open prepares the demo's database, empty unless kept.
+// open prepares the demo's database, empty unless kept: emptied before it is migrated,
+// as any version of the program may have made it.
 func (c *demo) open(ctx context.Context, a *app, server *localpg.Server) (*database, error) {
-	db, err := a.connectPrivate(ctx, server, demoDatabase)
-	if err != nil || c.keep {
-		return db, err
+	if c.keep {
+		return a.connectPrivate(ctx, server, demoDatabase)
 	}
-	if err := db.Reset(ctx); err != nil {
-		db.DB.Close()
-		return nil, err
-	}
-	return db, nil
+	return a.preparePrivate(ctx, server, demoDatabase, func(db *warehouse.DB) error { return db.Reset(ctx) })
 }
 
 func (c *demo) show(ctx context.Context, a *app, db *database, month period.Month, took time.Duration) error {

@@ -1,0 +1,34 @@
+package gpuledger
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"testing"
+)
+
+// Databases exist that these migrations made: they are not edited, a change is a new one.
+func TestMigrationsAreNotEdited(t *testing.T) {
+	sums := map[string]string{
+		"migrations/00001_inputs.sql": "714c78901c201a290fb6c5e0ca3b0eee45aa1a575ef63065d5f24132ac6179c1",
+		"migrations/00002_ledger.sql": "166ddb6e9684bc0cd47efe65ae0414b59b812c89042489c0e1f7c6db93f4b107",
+	}
+	files, err := fs.Glob(Migrations, "migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := Migrations.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(text)
+		if got := hex.EncodeToString(sum[:]); got != sums[name] {
+			t.Errorf("%s: %s, was %q: write a new migration; a new one is added here", name, got, sums[name])
+		}
+		delete(sums, name)
+	}
+	for name := range sums {
+		t.Errorf("%s is gone", name)
+	}
+}
