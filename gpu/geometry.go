@@ -26,12 +26,22 @@ func (d *device) instances() []*part {
 }
 
 // migPartitions cuts the hour into epochs of constant geometry and returns one
-// partition for each instance of each epoch.
+// partition for each instance of each epoch. An AMD card was whole (SPX) while its
+// series said so; what a MIG GPU shows of itself says nothing.
 func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*placedPart {
 	model, _ := LookupModel(d.rawModel)
 	var out []*placedPart
+	within := f.ready
+	if p := d.parts[partKey{}]; p != nil && amdPartitionCount(instances[0].profile) > 0 {
+		if whole := intersect(f.ready, scrapesOf(append([]*part{p}, instances...)).of(p)); total(whole) > 0 {
+			out = append(out, &placedPart{dev: d, devIndex: index, part: p, present: whole, Partition: Partition{
+				MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: ModeExclusive, Replicas: 1,
+			}})
+			within = intersect(f.ready, complement(whole, f.hour))
+		}
+	}
 	for _, e := range epochs(instances, f.existence(instances, model), f.hour) {
-		present := intersect(f.ready, []interval{e.interval})
+		present := intersect(within, []interval{e.interval})
 		if total(present) == 0 {
 			continue
 		}
