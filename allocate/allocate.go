@@ -24,6 +24,7 @@ const MethodVersion = "gpu-memory-weighted-v1"
 const (
 	NotReady         = "not_ready"         // billed before or after the node was Ready
 	MIGUnpartitioned = "mig_unpartitioned" // memory slices the geometry leaves out
+	DriverReserved   = "driver_reserved"   // memory that the driver keeps, where the policy gives it a line
 	PodCategory      = "pod"
 )
 
@@ -68,6 +69,9 @@ type Window struct {
 	Node         Node
 	Hours        []Hour // those that overlap the span, in order
 	Pods         map[string]Pod
+	// Before are the hours before the span, in order, as far as a rule looks back; for
+	// who held the node last.
+	Before []Hour
 
 	// The list cost of the lines that price the whole node, and the instance time they
 	// bill: what price_difference takes CPU and memory off.
@@ -112,8 +116,18 @@ type Share struct {
 	HeldByteSeconds int64
 	MeasuredMicros  int64
 	GapMicros       int64
-	Method          gpu.Method                 // the weakest rung behind the ratio
-	ByMethod        map[gpu.Method]money.Ratio // sums to Ratio
+	Method          gpu.Method   // the weakest rung behind the ratio
+	ByMethod        MethodRatios // sums to Ratio
+}
+
+// MethodRatios divides a ratio by the rung it rests on; the first is of no use.
+type MethodRatios [gpu.NoMethod + 1]money.Ratio
+
+// byOne is a ratio that rests on one rung.
+func byOne(m gpu.Method, r money.Ratio) MethodRatios {
+	var out MethodRatios
+	out[m] = r
+	return out
 }
 
 // MissingWeight is the error for a window of several models of which one has no
@@ -141,7 +155,12 @@ func (w *Window) Devices() int {
 // Split computes the shares of a line that prices the whole node, in the order of
 // their keys. The ratios sum to exactly one, for cost and for device time each.
 func Split(w Window, p *policy.Policy, owners *policy.Owners) ([]Share, error) {
-	v, err := Compute(w, p, owners, nil)
+	return NewSplitter(p, owners).Split(w)
+}
+
+// Split is the function of that name.
+func (x *Splitter) Split(w Window) ([]Share, error) {
+	v, err := x.Compute(w, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +197,7 @@ type Contribution struct {
 func Whole(category, model string, mode gpu.Mode, payer policy.Owner) Share {
 	return Share{
 		Target: Target{Category: category, Model: model, Mode: mode, Owner: payer},
-		Ratio:  money.One, GPURatio: money.One, Method: gpu.NoMethod, ByMethod: map[gpu.Method]money.Ratio{gpu.NoMethod: money.One},
+		Ratio:  money.One, GPURatio: money.One, Method: gpu.NoMethod, ByMethod: byOne(gpu.NoMethod, money.One),
 	}
 }
 

@@ -33,28 +33,69 @@ func benchWindow() Window {
 	return w
 }
 
-var sink any
+// costColumns are the billed, effective, list and contracted cost of a line, in 1e-12.
+var costColumns = [4]uint64{98_320_000_000_000, 55_040_000_000_000, 98_320_000_000_000, 71_234_567_890_123}
 
-// The split of a node-hour and its multiplication into four cost columns.
-func BenchmarkSplit(b *testing.B) {
-	w, p := benchWindow(), testPolicy(b, "")
+// columns multiplies ratios into four cost columns, exactly, and keeps their sums.
+func columns(ratio uint64, sums *[4]money.Weight) {
+	for c, cost := range costColumns {
+		w, _ := money.W(cost).Mul(ratio)
+		sums[c], _ = sums[c].Add(w)
+	}
+}
+
+func checkColumns(b *testing.B, sums [4]money.Weight) {
+	b.Helper()
+	for c, cost := range costColumns {
+		if whole, _ := money.W(cost).Mul(uint64(money.One)); sums[c] != whole {
+			b.Fatalf("column %d: %v, not %v", c, sums[c], whole)
+		}
+	}
+}
+
+func benchOwners(b *testing.B) *policy.Owners {
+	b.Helper()
 	owners, err := policy.ParseOwners("owners.yaml", []byte(`
 rules: [{match: {namespace: "team-0"}, team: a}, {match: {namespace: "team-1"}, team: b}, {match: {namespace: "team-*"}, team: c}]
 dimensions: {ai_model: [label:model]}`))
 	if err != nil {
 		b.Fatal(err)
 	}
+	return &owners
+}
+
+// The split of a node-hour and its multiplication into four cost columns, as a month of
+// them is split: one after another.
+func BenchmarkSplit(b *testing.B) {
+	w, x := benchWindow(), NewSplitter(testPolicy(b, ""), benchOwners(b))
+	var sums [4]money.Weight
 	b.ReportAllocs()
 	for b.Loop() {
-		shares, err := Split(w, p, &owners)
+		shares, err := x.Split(w)
 		if err != nil {
 			b.Fatal(err)
 		}
-		sink = shares
+		sums = [4]money.Weight{}
+		for i := range shares {
+			columns(uint64(shares[i].Ratio), &sums)
+		}
+	}
+	checkColumns(b, sums)
+}
+
+// The same for a splitter that has seen nothing yet.
+func BenchmarkSplitFirst(b *testing.B) {
+	w, p, owners := benchWindow(), testPolicy(b, ""), benchOwners(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Split(w, p, owners); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
-// The bare integer split of the same vector: what no method can do without.
+// The bare integer split of the same vector into the same columns: what no method can
+// do without.
 func BenchmarkBareRatios(b *testing.B) {
 	shares, err := Split(benchWindow(), testPolicy(b, ""), &nobody)
 	if err != nil {
@@ -64,12 +105,17 @@ func BenchmarkBareRatios(b *testing.B) {
 	for i, s := range shares {
 		weights[i] = money.W(uint64(s.Ratio))
 	}
+	var sums [4]money.Weight
 	b.ReportAllocs()
 	for b.Loop() {
 		ratios, err := money.Ratios(weights)
 		if err != nil {
 			b.Fatal(err)
 		}
-		sink = ratios
+		sums = [4]money.Weight{}
+		for _, r := range ratios {
+			columns(uint64(r), &sums)
+		}
 	}
+	checkColumns(b, sums)
 }

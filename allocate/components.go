@@ -1,8 +1,11 @@
 package allocate
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
+	"math/bits"
+	"slices"
 	"sort"
 	"time"
 
@@ -26,8 +29,9 @@ type Size struct {
 // Vectors says how a window's lines are given away. Each component has a vector of
 // its own; a line takes them by its parts.
 type Vectors struct {
-	split *split
-	done  map[string][]Share
+	split  *split
+	window uint64 // of the Splitter
+	done   []doneOf
 
 	// Parts of a line that prices the whole node; of no use where Undivided.
 	Parts Parts
@@ -52,12 +56,21 @@ func (e *MissingPrice) Error() string {
 
 // Compute walks a window. see is told every term of every weight, and may be nil.
 func Compute(w Window, p *policy.Policy, owners *policy.Owners, see func(Contribution)) (*Vectors, error) {
-	s := &split{w: w, p: p, owners: owners, entries: map[string]*entry{}, trace: see}
+	return NewSplitter(p, owners).Compute(w, see)
+}
+
+// Compute is the function of that name. The vectors are those of this window until the
+// next is computed.
+func (x *Splitter) Compute(w Window, see func(Contribution)) (*Vectors, error) {
+	x.begin()
+	s := &split{Splitter: x, w: w, trace: see}
 	if err := s.settleUnits(); err != nil {
 		return nil, err
 	}
+	s.settleVacancies()
 	var ready, uncovered uint64 // in units of scale
-	for _, h := range w.Hours {
+	for i := range s.w.Hours {
+		h := &s.w.Hours[i]
 		overlap := s.overlap(h.Start)
 		if overlap == 0 {
 			continue
@@ -71,13 +84,16 @@ func Compute(w Window, p *policy.Policy, owners *policy.Owners, see func(Contrib
 			s.requests(h, overlap)
 		}
 	}
-	s.remainder(ready, uncovered)
-	v := &Vectors{split: s, done: map[string][]Share{}}
+	s.rest(ready, uncovered)
+	v := &Vectors{split: s, window: x.window}
+	if s.unknown > 0 {
+		v.Findings = append(v.Findings, "the memory that the driver keeps is not known: collect DCGM_FI_DEV_FB_RESERVED; driver_reserved has no line for it there")
+	}
 	return v, v.settleParts()
 }
 
 // divides reports whether the policy looks at CPU and memory at all.
-func (s *split) divides() bool { return s.p.ComponentSplit != policy.GPUAll }
+func (x *Splitter) divides() bool { return x.p.ComponentSplit != policy.GPUAll }
 
 // OwnComponent is the part of a node that a line prices by itself, "" where it
 // prices the node or where the policy gives everything to the GPUs.
@@ -88,55 +104,58 @@ func OwnComponent(p *policy.Policy, c billing.Component) billing.Component {
 	return c
 }
 
+// doneOf is a vector that lines have in common.
+type doneOf struct {
+	own     billing.Component
+	divided bool
+	shares  []Share
+}
+
 // Of returns the shares of a line, in the order of their keys. listed says whether
 // the line states a list cost, which price_difference goes by.
 func (v *Vectors) Of(component billing.Component, listed bool) ([]Share, error) {
-	type part struct {
+	s := v.split
+	if v.window != s.window {
+		return nil, errors.New("allocate: the shares of a window are asked for after the next was split")
+	}
+	own := OwnComponent(s.p, component)
+	divided := own == "" && v.Undivided == "" && (s.p.ComponentSplit != policy.PriceDifference || listed)
+	for i := range v.done {
+		if d := &v.done[i]; d.own == own && d.divided == divided {
+			return d.shares, nil
+		}
+	}
+	parts := []struct {
 		component billing.Component
 		ratio     money.Ratio
-	}
-	var parts []part
-	own := OwnComponent(v.split.p, component)
-	switch {
-	case own != "":
-		parts = []part{{own, money.One}}
-	case v.Undivided != "", v.split.p.ComponentSplit == policy.PriceDifference && !listed:
-		parts = []part{{"", money.One}}
-	default:
-		parts = []part{{billing.CPU, v.Parts.CPU}, {billing.GPU, v.Parts.GPU}, {billing.Memory, v.Parts.Memory}}
-	}
-	key := fmt.Sprint(own, len(parts))
-	if done, ok := v.done[key]; ok {
-		return done, nil
+	}{{own, money.One}}
+	if divided {
+		parts[0].component, parts[0].ratio = billing.CPU, v.Parts.CPU
+		parts = append(parts, parts[0], parts[0])
+		parts[1].component, parts[1].ratio = billing.GPU, v.Parts.GPU
+		parts[2].component, parts[2].ratio = billing.Memory, v.Parts.Memory
 	}
 	var out []Share
 	for _, p := range parts {
-		shares, err := v.split.finish(p.component, p.ratio)
+		shares, err := s.finish(p.component, p.ratio)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, shares...)
+		if out == nil {
+			out = shares
+		} else {
+			out = append(out, shares...)
+		}
 	}
-	v.done[key] = out
+	v.done = append(v.done, doneOf{own, divided, out})
 	return out, nil
 }
 
 // resource is one of the two components that pods request of a node.
 type resource struct {
 	component billing.Component
-	capacity  func(h *Hour) int64
+	capacity  int64 // 0 where unknown
 	of        func(u *gpu.PodUse) int64
-}
-
-var resources = []resource{
-	{
-		billing.CPU, func(h *Hour) int64 { return h.CPUMilli },
-		func(u *gpu.PodUse) int64 { return max(u.CPUMilli, u.CPUUsedMilli) },
-	},
-	{
-		billing.Memory, func(h *Hour) int64 { return h.MemoryBytes },
-		func(u *gpu.PodUse) int64 { return max(u.Memory, u.MemoryUsed) },
-	},
 }
 
 // fineBits divides a microsecond of CPU and memory shares, so that rounding them in
@@ -144,46 +163,121 @@ var resources = []resource{
 const fineBits = 20
 
 // requests adds an hour of CPU and memory: each pod the larger of what it requested
-// and used, for as long as it lived, of the node's capacity. Only the durations of
-// lives are known, so the hour is normalised as a whole; the scheduler keeps the
-// requests of any instant within capacity, so that makes no difference to them.
-func (s *split) requests(h Hour, overlap uint64) {
+// and used, for as long as it lived, of the node's capacity, normalised at each instant
+// as GPU memory is.
+func (s *split) requests(h *Hour, overlap uint64) {
 	if h.ReadyMicros <= 0 {
 		return
 	}
-	h.CPUMilli, h.MemoryBytes = s.capacity(&h)
+	s.enter(h.Start, h.Pool, "")
 	pods := append([]gpu.PodUse(nil), h.Pods...)
 	sort.Slice(pods, func(i, j int) bool { return pods[i].PodUID < pods[j].PodUID })
-	at, lasts := s.ownerTimes(h.Start)
-	for _, r := range resources {
-		capacity := r.capacity(&h)
-		free, _ := money.W(uint64(max(0, capacity))).Mul(uint64(h.ReadyMicros))
-		weights := make([]money.Weight, 0, len(pods)+1)
-		for i := range pods {
-			w, _ := money.W(uint64(max(0, r.of(&pods[i])))).Mul(uint64(min(max(0, pods[i].LifeMicros), h.ReadyMicros)))
-			weights, free = append(weights, w), free.Sub(w)
-		}
-		parts, err := money.Apportion(h.ReadyMicros<<fineBits, append(weights, free))
-		if err != nil { // no capacity is known and nobody asked
-			parts = append(make([]int64, len(pods)), h.ReadyMicros<<fineBits)
-		}
-		s.place = Contribution{Hour: h.Start, Capacity: capacity}
-		for i := range pods {
-			s.place.Requested, s.place.LifeMicros = r.of(&pods[i]), min(pods[i].LifeMicros, h.ReadyMicros)
-			pieces, err := money.Apportion(parts[i], lasts)
-			if err != nil {
-				continue // the pieces of an hour are never nothing
-			}
-			for k, piece := range pieces {
-				t := s.podTarget(at[k], pods[i].PodUID, "", "", PodCategory, "")
-				t.Component = r.component
-				// A request is a reservation: nobody else can be scheduled on it.
-				s.addPart(t, gpu.Limit, uint64(piece), overlap)
-			}
-		}
-		s.place.Requested, s.place.LifeMicros = 0, 0
-		s.addPart(s.partRemainder(string(gpu.Unallocated), r.component), gpu.NoMethod, uint64(parts[len(pods)]), overlap)
+	cpu, memory := s.capacity(h)
+	for _, r := range []resource{
+		{billing.CPU, cpu, func(u *gpu.PodUse) int64 { return max(u.CPUMilli, u.CPUUsedMilli) }},
+		{billing.Memory, memory, func(u *gpu.PodUse) int64 { return max(u.Memory, u.MemoryUsed) }},
+	} {
+		s.component(h, pods, r, overlap)
 	}
+}
+
+// component adds one of the two.
+func (s *split) component(h *Hour, pods []gpu.PodUse, r resource, overlap uint64) {
+	f := s.frame("", "")
+	free := s.remainder(string(gpu.Unallocated), f, r.component)
+	var empty []vacancy
+	if free.rule.Policy == policy.LastTenant {
+		for _, v := range s.vacancies[h.Start] {
+			if v.from, v.to = v.within(free.rule); v.from < v.to {
+				empty = append(empty, v)
+			}
+		}
+	}
+	weights := pieces(h, pods, r, empty) // of the pods, of the empty stretches, of what is free else
+	parts, err := money.Apportion(h.ReadyMicros<<fineBits, weights)
+	if err != nil { // nothing is known of the time at all
+		parts = append(make([]int64, len(weights)-1), h.ReadyMicros<<fineBits)
+	}
+	at, lasts := s.ownerTimes(h.Start)
+	s.place = Contribution{Hour: h.Start, Capacity: r.capacity}
+	give := func(uid, category, movedBy string, m gpu.Method, amount int64) {
+		pieces, err := money.Apportion(amount, lasts)
+		for k, piece := range pieces {
+			if err == nil { // the pieces of an hour are never nothing
+				s.addPart(s.pod(s.podOf(uid), at[k], s.change(at[k]), f, r.component, category, movedBy), m, uint64(piece), overlap)
+			}
+		}
+	}
+	for i := range pods {
+		start, end := lifeOf(&pods[i])
+		s.place.Requested, s.place.LifeMicros = r.of(&pods[i]), min(end-start, h.ReadyMicros)
+		// A request is a reservation: nobody else can be scheduled on it.
+		give(pods[i].PodUID, PodCategory, "", gpu.Limit, parts[i])
+	}
+	s.place.Requested, s.place.LifeMicros = 0, 0
+	left := parts[len(parts)-1]
+	for k := range empty {
+		amount := parts[len(pods)+k]
+		if !s.toTenants(empty[k].tenants, uint64(amount), func(t *tenancy, part uint64) {
+			give(t.uid, string(gpu.Unallocated), policy.LastTenant, t.method, int64(part))
+		}) {
+			left += amount
+		}
+	}
+	s.addPart(free, gpu.NoMethod, uint64(left), overlap)
+}
+
+// pieces integrates the shares of one component over the time the node was ready, in
+// units of 2^-20 µs rounded down; what is lost goes with what is free.
+func pieces(h *Hour, pods []gpu.PodUse, r resource, empty []vacancy) []money.Weight {
+	from, to := h.ReadyStartMicros, h.ReadyEndMicros
+	if to == 0 {
+		to = h.ReadyMicros
+	}
+	zero := h.Start.UnixMicro()
+	edges := []int64{from, to}
+	for i := range pods {
+		start, end := lifeOf(&pods[i])
+		edges = append(edges, start, end)
+	}
+	for _, v := range empty {
+		edges = append(edges, v.from-zero, v.to-zero)
+	}
+	slices.Sort(edges)
+	out := make([]money.Weight, len(pods)+len(empty)+1)
+	add := func(i int, n uint64) { out[i], _ = out[i].Add(money.W(n)) }
+	for i := 0; i+1 < len(edges); i++ {
+		a, b := max(edges[i], from), min(edges[i+1], to)
+		if a >= b {
+			continue
+		}
+		fine, asked := uint64(b-a)<<fineBits, uint64(0)
+		alive := func(u *gpu.PodUse) bool { start, end := lifeOf(u); return start <= a && b <= end }
+		for k := range pods {
+			if alive(&pods[k]) {
+				asked += uint64(max(0, r.of(&pods[k])))
+			}
+		}
+		left := fine
+		if of := max(asked, uint64(max(0, r.capacity))); asked > 0 {
+			for k := range pods {
+				if alive(&pods[k]) {
+					hi, lo := bits.Mul64(fine, uint64(max(0, r.of(&pods[k]))))
+					n, _ := bits.Div64(hi, lo, of)
+					add(k, n)
+					left -= n
+				}
+			}
+		}
+		slot := len(out) - 1
+		for k, v := range empty {
+			if v.from-zero <= a && b <= v.to-zero {
+				slot = len(pods) + k
+			}
+		}
+		add(slot, left)
+	}
+	return out
 }
 
 // capacity is what a node has in an hour: as its own inventory says, else its
@@ -199,35 +293,28 @@ func (s *split) capacity(h *Hour) (cpuMilli, memoryBytes int64) {
 	return cpuMilli, memoryBytes
 }
 
-func (s *split) partRemainder(category string, c billing.Component) Target {
-	t := s.remainderTarget(category, "", "")
-	t.Component = c
-	return t
-}
-
 // partsRemainder adds CPU and memory that were billed while the node was not ready
 // (micros in units of scale), or while nothing is known.
 func (s *split) partsRemainder(category string, micros uint64) {
 	if !s.divides() {
 		return
 	}
-	for _, r := range resources {
-		s.addPart(s.partRemainder(category, r.component), gpu.NoMethod, micros, 1<<fineBits)
+	for _, c := range []billing.Component{billing.CPU, billing.Memory} {
+		s.addPart(s.remainder(category, s.frame("", ""), c), gpu.NoMethod, micros, 1<<fineBits)
 	}
 }
 
 // addPart gives a target time of CPU or memory, in units of 2^-20 µs.
-func (s *split) addPart(t Target, m gpu.Method, units, times uint64) {
+func (s *split) addPart(t *target, m gpu.Method, units, times uint64) {
 	if units == 0 {
 		return
 	}
+	s.of(t)
 	w, _ := money.W(units).Mul(times)
-	e := s.entry(t)
-	e.weight, _ = e.weight.Add(w)
-	e.byMethod[m], _ = e.byMethod[m].Add(w)
+	t.gain(m, w)
 	if s.trace != nil {
 		c := s.place
-		c.Target, c.Method, c.PriceWeight, c.Slices, c.Of = t, m, 1, 1, 1
+		c.Target, c.Method, c.PriceWeight, c.Slices, c.Of = t.Target, m, 1, 1, 1
 		micros := new(big.Int).Mul(new(big.Int).SetUint64(units), new(big.Int).SetUint64(times))
 		micros.Quo(micros, new(big.Int).SetUint64(s.scale<<fineBits))
 		c.ShareMicros = micros.Uint64()

@@ -27,9 +27,13 @@ func genNode(t *rapid.T) Window {
 		if rapid.Bool().Draw(t, "capacity") {
 			h.CPUMilli, h.MemoryBytes = rapid.Int64Range(1, 200_000).Draw(t, "cpu"), rapid.Int64Range(1, 2048*gib).Draw(t, "bytes")
 		}
+		if h.ReadyMicros > 0 && rapid.Bool().Draw(t, "late") {
+			h.ReadyStartMicros = rapid.Int64Range(0, full-h.ReadyMicros).Draw(t, "from")
+			h.ReadyEndMicros = h.ReadyStartMicros + h.ReadyMicros
+		}
 		for p := range rapid.IntRange(0, 6).Draw(t, "users") {
 			h.Pods = append(h.Pods, gpu.PodUse{
-				PodUID: fmt.Sprintf("p%d", p), LifeMicros: rapid.Int64Range(0, full).Draw(t, "life"),
+				PodUID: fmt.Sprintf("p%d", p), StartMicros: rapid.Int64Range(0, full).Draw(t, "start"), LifeMicros: rapid.Int64Range(0, full).Draw(t, "life"),
 				CPUMilli: rapid.Int64Range(0, 100_000).Draw(t, "asks cpu"), Memory: rapid.Int64Range(0, 1024*gib).Draw(t, "asks memory"),
 				CPUUsedMilli: rapid.Int64Range(0, 100_000).Draw(t, "uses cpu"), MemoryUsed: rapid.Int64Range(0, 1024*gib).Draw(t, "uses memory"),
 			})
@@ -167,19 +171,34 @@ func oracle(w Window, price map[billing.Component]*big.Rat) map[string]*big.Rat 
 			if capacity == 0 {
 				capacity = node
 			}
-			all := new(big.Rat)
+			start, end := h.ReadyStartMicros, h.ReadyEndMicros
+			if end == 0 {
+				end = h.ReadyMicros
+			}
+			life := func(u gpu.PodUse) (int64, int64) {
+				return min(max(u.StartMicros, start), end), min(max(u.StartMicros+u.LifeMicros, start), end)
+			}
+			edges := []int64{start, end}
 			for _, u := range h.Pods {
-				all.Add(all, new(big.Rat).Mul(rat(ask(u)), rat(min(u.LifeMicros, h.ReadyMicros))))
+				a, b := life(u)
+				edges = append(edges, a, b)
 			}
-			of := new(big.Rat).Mul(rat(capacity), rat(h.ReadyMicros))
-			if of.Cmp(all) < 0 {
-				of = all
+			sort.Slice(edges, func(i, j int) bool { return edges[i] < edges[j] })
+			for i := 0; i+1 < len(edges); i++ {
+				asked := int64(0)
+				var alive []gpu.PodUse
+				for _, u := range h.Pods {
+					if a, b := life(u); a <= edges[i] && edges[i+1] <= b {
+						asked += ask(u)
+						alive = append(alive, u)
+					}
+				}
+				of := max(asked, capacity)
+				for _, u := range alive {
+					give(u.PodUID, new(big.Rat).Mul(rat(edges[i+1]-edges[i]), big.NewRat(ask(u), of)))
+				}
+				give("unallocated", new(big.Rat).Mul(rat(edges[i+1]-edges[i]), big.NewRat(of-asked, of)))
 			}
-			for _, u := range h.Pods {
-				x := new(big.Rat).Mul(rat(ask(u)), rat(min(u.LifeMicros, h.ReadyMicros)))
-				give(u.PodUID, x.Mul(x, new(big.Rat).Quo(rat(h.ReadyMicros), of)))
-			}
-			give("unallocated", new(big.Rat).Mul(rat(h.ReadyMicros), new(big.Rat).Quo(new(big.Rat).Sub(of, all), of)))
 		}
 		if rest := billed - ready; rest > 0 {
 			give("no_telemetry", rat(min(rest, unknown)))
@@ -251,7 +270,7 @@ func TestOracle(t *testing.T) {
 			d := exact.Sub(exact, new(big.Rat).SetInt64(int64(got[k])))
 			// One unit for the part, one for the share of it, and in windows far shorter
 			// than a bill's second what an hour's rounding to 2^-20 µs is of them.
-			fine := big.NewRat(int64(money.One)*int64(len(w.Hours)), max(w.BilledMicros, 1)<<fineBits)
+			fine := big.NewRat(int64(money.One)*int64(len(w.Hours))*16, max(w.BilledMicros, 1)<<fineBits)
 			if d.Abs(d).Cmp(fine.Add(fine, big.NewRat(2, 1))) > 0 {
 				rt.Fatalf("%s: off by %s units", k, d.FloatString(6))
 			}

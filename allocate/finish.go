@@ -1,6 +1,8 @@
 package allocate
 
 import (
+	"errors"
+	"math/bits"
 	"slices"
 	"sort"
 
@@ -15,180 +17,231 @@ import (
 // divided ("") has the GPUs' vector.
 func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 	onGPU := c == "" || c == billing.GPU
-	entries := s.ordered(c)
-	if len(entries) == 0 {
-		var out Share
-		s.pool = s.w.Node.Pool
-		if onGPU {
-			model := s.w.Node.ExpectedModel
-			t := s.remainderTarget(string(gpu.NoTelemetry), model, gpu.ModeUnknown)
-			out = Whole(t.Category, model, t.Mode, t.Owner)
-			out.Target = t
-		} else {
-			t := s.partRemainder(string(gpu.NoTelemetry), c)
-			out = Whole(t.Category, "", "", t.Owner)
-			out.GPURatio, out.Target = 0, t
+	own := c
+	if onGPU {
+		own = ""
+	}
+	weights, times, n := s.weights[:0], s.times[:0], 0
+	for _, t := range s.ordered() {
+		if t.Component != own {
+			continue
 		}
-		out.Component = c
-		out.Ratio, out.ByMethod = part, map[gpu.Method]money.Ratio{gpu.NoMethod: part}
-		return s.moveOnNode([]Share{out}, make([]money.Weight, 1))
+		weights, times = append(weights, t.weight), append(times, t.time)
+		n++
 	}
-	weights := make([]money.Weight, len(entries))
-	times := make([]money.Weight, len(entries))
-	for i, e := range entries {
-		weights[i], times[i] = e.weight, e.time
+	s.weights, s.times = weights, times
+	ratios, err := s.divider.Apportion(int64(part), weights)
+	if errors.Is(err, money.ErrNoWeight) {
+		return s.unseen(c, part, onGPU)
 	}
-	ratios, err := money.Apportion(int64(part), weights)
 	if err != nil {
 		return nil, err
 	}
-	gpuRatios := make([]money.Ratio, len(entries))
-	if onGPU {
-		if gpuRatios, err = money.Ratios(times); err != nil {
+	out := s.lend(n)
+	alike := onGPU && part == money.One && !s.priced // device time decides
+	k, move, mixed := 0, false, false
+	for _, t := range s.ordered() {
+		if t.Component != own {
+			continue
+		}
+		sh, ratio := &out[k], money.Ratio(ratios[k])
+		sh.Target, sh.Ratio, sh.GPURatio = t.Target, ratio, 0
+		if alike {
+			sh.GPURatio = ratio
+		}
+		sh.UsedByteSeconds, sh.HeldByteSeconds, sh.MeasuredMicros, sh.GapMicros = t.used, t.held, t.measured, t.gap
+		sh.Component, sh.Method, sh.ByMethod = c, t.method, MethodRatios{}
+		if t.method == 0 {
+			sh.Method = gpu.NoMethod
+		}
+		sh.ByMethod[sh.Method] = ratio
+		move = move || t.rule != nil && !stays(t.rule, c)
+		mixed = mixed || t.byMethod != nil
+		k++
+	}
+	if onGPU && !alike {
+		if ratios, err = s.divider.Apportion(int64(money.One), times); err != nil {
+			return nil, err
+		}
+		for k := range out {
+			out[k].GPURatio = money.Ratio(ratios[k])
+		}
+	}
+	if mixed {
+		k = 0
+		for _, t := range s.ordered() {
+			if t.Component != own {
+				continue
+			}
+			if t.byMethod != nil {
+				out[k].Method, out[k].ByMethod = s.byMethod(out[k].Ratio, t.byMethod)
+			}
+			k++
+		}
+	}
+	if move {
+		if out, err = s.moveOnNode(out, slices.Clone(weights)); err != nil {
 			return nil, err
 		}
 	}
-	out := make([]Share, len(entries))
-	for i, e := range entries {
-		out[i] = Share{
-			Target: e.Target, Ratio: money.Ratio(ratios[i]), GPURatio: gpuRatios[i],
-			UsedByteSeconds: e.used, HeldByteSeconds: e.held, MeasuredMicros: e.measured, GapMicros: e.gap,
-			ByMethod: byMethod(money.Ratio(ratios[i]), e.byMethod),
-		}
-		out[i].Component = c
-		for m := range e.byMethod {
-			out[i].Method = max(out[i].Method, m)
-		}
-		if out[i].Method == 0 {
-			out[i].Method = gpu.NoMethod
-		}
+	if !onGPU {
+		// A pod that asked for nothing has no row; device time, which may cost nothing, has.
+		out = slices.DeleteFunc(out, func(sh Share) bool { return sh.Ratio == 0 })
 	}
-	out, err = s.moveOnNode(out, weights)
+	return out, nil
+}
+
+// unseen is the share of a component's part of a line when nothing of it was seen.
+func (s *split) unseen(c billing.Component, part money.Ratio, onGPU bool) ([]Share, error) {
+	s.enter(s.w.Span.Start, s.w.Node.Pool, "")
+	f, own := s.frame("", ""), c
 	if onGPU {
-		return out, err
+		f, own = s.frame(s.w.Node.ExpectedModel, gpu.ModeUnknown), ""
 	}
-	// A pod that asked for nothing has no row; device time, which may cost nothing, has.
-	return slices.DeleteFunc(out, func(sh Share) bool { return sh.Ratio == 0 }), err
+	t := s.remainder(string(gpu.NoTelemetry), f, own)
+	out := Share{Target: t.Target, Ratio: part, Method: gpu.NoMethod, ByMethod: byOne(gpu.NoMethod, part)}
+	if onGPU {
+		out.GPURatio = money.One
+	}
+	out.Component = c
+	return s.moveOnNode([]Share{out}, make([]money.Weight, 1))
 }
 
-func byMethod(ratio money.Ratio, weights map[gpu.Method]money.Weight) map[gpu.Method]money.Ratio {
-	methods := make([]gpu.Method, 0, len(weights))
-	for m := range weights {
-		methods = append(methods, m)
+// stays reports whether a rule leaves a remainder where the walk put it.
+func stays(rule *policy.Rule, c billing.Component) bool {
+	if rule.Policy == policy.Fixed || rule.Policy == policy.Headroom {
+		return false
 	}
-	sort.Slice(methods, func(i, j int) bool { return methods[i] < methods[j] })
-	ws := make([]money.Weight, len(methods))
-	for i, m := range methods {
-		ws[i] = weights[m]
-	}
-	out := map[gpu.Method]money.Ratio{}
-	parts, err := money.Apportion(int64(ratio), ws)
-	if err != nil {
-		out[gpu.NoMethod] = ratio
-		return out
-	}
-	for i, m := range methods {
-		out[m] = money.Ratio(parts[i])
-	}
-	return out
+	device := c != billing.CPU && c != billing.Memory // these have no device
+	return rule.Policy == policy.Keep || rule.Policy == policy.LastTenant || rule.ToTeam() || device && rule.Scope == policy.ScopeDevice && !rule.Climb
 }
 
-// ordered returns a component's entries with any weight, or a pod's memo, by key.
-func (s *split) ordered(c billing.Component) []*entry {
-	if c == billing.GPU {
-		c = ""
-	}
-	keys := make([]string, 0, len(s.entries))
-	any := false
-	for k, e := range s.entries {
-		if e.Component != c {
-			continue
+// byMethod divides a ratio by the rungs behind it, and returns the weakest of them.
+func (s *split) byMethod(ratio money.Ratio, weights *methodWeights) (gpu.Method, MethodRatios) {
+	var weakest gpu.Method
+	for m, w := range weights {
+		if !w.IsZero() {
+			weakest = gpu.Method(m)
 		}
-		keys = append(keys, k)
-		any = any || !e.weight.IsZero()
 	}
-	if !any {
-		return nil
+	var out MethodRatios
+	parts, err := s.divider.Apportion(int64(ratio), weights[:])
+	if err != nil {
+		return weakest, byOne(weakest, ratio)
 	}
-	sort.Strings(keys)
-	out := make([]*entry, len(keys))
-	for i, k := range keys {
-		out[i] = s.entries[k]
+	for m, r := range parts {
+		out[m] = money.Ratio(r)
 	}
-	return out
+	return weakest, out
 }
 
 // moveOnNode re-targets remainders whose policy shares them out over everyone
 // charged for the node, or over the teams of a table. Where nobody is, they stay.
 func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, error) {
 	var receivers []int
+	var whole money.Ratio
 	for i := range shares {
+		whole += shares[i].Ratio
 		if shares[i].Category == PodCategory && !weights[i].IsZero() {
 			receivers = append(receivers, i)
 		}
 	}
+	room := map[string]money.Ratio{} // what is left of the headroom, by category
 	var out []Share
-	for i := range shares {
-		sh := shares[i]
-		if sh.PodUID != "" || sh.Category == PodCategory {
+	for _, sh := range shares {
+		rule := s.ruleFor(sh.Category, sh.Pool)
+		if sh.PodUID != "" || sh.Category == PodCategory || stays(&rule, sh.Component) {
 			out = append(out, sh)
 			continue
 		}
-		s.pool = sh.Pool
-		rule := s.ruleFor(sh.Category)
-		if rule.Policy == policy.Fixed {
-			parts, err := s.payers().fixed(sh, rule, s.w.Span.Start)
-			if err != nil {
-				return nil, err
+		var moved []Share
+		var err error
+		if rule.Policy == policy.Headroom {
+			var own Share
+			own, sh = s.headroom(sh, &rule, whole, room)
+			if own.Ratio > 0 || own.GPURatio > 0 {
+				out = append(out, own)
 			}
-			out = append(out, parts...)
-			continue
-		}
-		here := rule.Scope == policy.ScopeNode || rule.Climb || sh.Component == billing.CPU || sh.Component == billing.Memory // these have no device
-		if rule.Policy == policy.Keep || rule.ToTeam() {
-			out = append(out, sh)
-			continue
-		}
-		if rule.Beyond() || !here || len(receivers) == 0 {
-			wide, err := s.moveWide(sh, rule)
-			if err != nil {
-				return nil, err
+			if sh.Ratio == 0 && sh.GPURatio == 0 {
+				continue
 			}
-			if wide == nil {
-				wide = []Share{sh}
-			}
-			out = append(out, wide...)
-			continue
 		}
-		ws := make([]money.Weight, len(receivers))
-		for k, r := range receivers {
-			ws[k] = weights[r]
+		switch {
+		case rule.Policy == policy.Fixed:
+			moved, err = s.payers().fixed(sh, rule, s.w.Span.Start)
+		case rule.Beyond() || len(receivers) == 0:
+			moved, err = s.moveWide(sh, rule)
+		default:
+			moved, err = spread(sh, shares, receivers, weights, &rule)
 		}
-		if rule.Policy == policy.EvenSplit {
-			pods := make([]string, len(receivers))
-			for k, r := range receivers {
-				pods[k] = shares[r].PodUID
-			}
-			ws = evenly(pods, ws)
-		}
-		ratios, err := money.Apportion(int64(sh.Ratio), ws)
 		if err != nil {
 			return nil, err
 		}
-		gpuRatios, err := money.Apportion(int64(sh.GPURatio), ws)
-		if err != nil {
-			return nil, err
+		if moved == nil {
+			moved = []Share{sh}
 		}
-		for k, r := range receivers {
-			to := shares[r].Target
-			to.Category, to.MovedBy = sh.Category, rule.Policy
-			out = append(out, Share{
-				Target: to, Ratio: money.Ratio(ratios[k]), GPURatio: money.Ratio(gpuRatios[k]), Method: shares[r].Method,
-				ByMethod: map[gpu.Method]money.Ratio{shares[r].Method: money.Ratio(ratios[k])},
-			})
-		}
+		out = append(out, moved...)
 	}
 	return mergeTargets(out), nil
+}
+
+func (s *split) payers() payers { return payers{s.p, s.owners} }
+
+// headroom cuts off a remainder what the platform keeps free on purpose: the first so
+// many percent of the node, less what room says went to it before.
+func (s *split) headroom(sh Share, rule *policy.Rule, whole money.Ratio, room map[string]money.Ratio) (own, rest Share) {
+	left, ok := room[sh.Category]
+	if !ok {
+		hi, lo := bits.Mul64(uint64(whole), rule.HeadroomUnits())
+		q, _ := bits.Div64(hi, lo, uint64(money.One))
+		left = money.Ratio(q)
+	}
+	own, rest = sh, sh
+	own.Ratio = min(left, sh.Ratio)
+	room[sh.Category] = left - own.Ratio
+	own.GPURatio = 0
+	if sh.Ratio > 0 {
+		hi, lo := bits.Mul64(uint64(sh.GPURatio), uint64(own.Ratio))
+		q, _ := bits.Div64(hi, lo, uint64(sh.Ratio))
+		own.GPURatio = money.Ratio(q)
+	}
+	rest.Ratio, rest.GPURatio = sh.Ratio-own.Ratio, sh.GPURatio-own.GPURatio
+	own.Owner, own.MovedBy = s.p.TeamOf(policy.PlatformTeam, s.owners, s.w.Span.Start), policy.Headroom
+	own.ByMethod, rest.ByMethod = byOne(sh.Method, own.Ratio), byOne(sh.Method, rest.Ratio)
+	return own, rest
+}
+
+// spread shares a remainder out over those charged for the node.
+func spread(sh Share, shares []Share, receivers []int, weights []money.Weight, rule *policy.Rule) ([]Share, error) {
+	ws := make([]money.Weight, len(receivers))
+	for k, r := range receivers {
+		ws[k] = weights[r]
+	}
+	if rule.Policy == policy.EvenSplit {
+		pods := make([]string, len(receivers))
+		for k, r := range receivers {
+			pods[k] = shares[r].PodUID
+		}
+		ws = evenly(pods, ws)
+	}
+	ratios, err := money.Apportion(int64(sh.Ratio), ws)
+	if err != nil {
+		return nil, err
+	}
+	gpuRatios, err := money.Apportion(int64(sh.GPURatio), ws)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Share, len(receivers))
+	for k, r := range receivers {
+		to := shares[r].Target
+		to.Category, to.MovedBy = sh.Category, rule.Policy
+		out[k] = Share{
+			Target: to, Ratio: money.Ratio(ratios[k]), GPURatio: money.Ratio(gpuRatios[k]), Method: shares[r].Method,
+			ByMethod: byOne(shares[r].Method, money.Ratio(ratios[k])),
+		}
+	}
+	return out, nil
 }
 
 // evenly gives every pod the same; a pod with several shares (two models, two owners

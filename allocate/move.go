@@ -1,6 +1,7 @@
 package allocate
 
 import (
+	"math/bits"
 	"time"
 
 	"gpuledger/billing/money"
@@ -8,13 +9,14 @@ import (
 	"gpuledger/policy"
 )
 
-// moved is a share of a partition-hour with the target it ends up at.
-type moved struct {
-	Target
-	method                    gpu.Method
-	share                     uint64 // µs, under the policy's basis
-	used, held, measured, gap int64
-	replicas                  int
+// given is what a pod gets of a partition-hour.
+type given struct {
+	pod      *podTargets
+	category string // "pod", or the remainder that a policy moved to it
+	movedBy  string
+	method   gpu.Method
+	share    uint64   // µs, under the policy's basis
+	row      *gpu.Row // the pod's own, whose figures go with its own share; nil with moved ones
 }
 
 // column picks the stored shares that the policy's basis and reservation ask for.
@@ -31,41 +33,132 @@ func (s *split) column(r *gpu.Row) int64 {
 	return r.Shares.MaxNone
 }
 
-// move names the target of every row of a partition-hour, after the redistributions
-// of device scope. The shares keep their sum.
-func (s *split) move(h Hour, d gpu.Device, p *gpu.Partition) []moved {
-	var out []moved
-	var holders []*gpu.Row
+// partition gives away a partition-hour, after the redistributions of device scope.
+// The shares keep their sum.
+func (s *split) partition(h *Hour, d *gpu.Device, p *gpu.Partition, by factors) {
+	f := s.frame(d.Model, p.Mode)
+	if s.trace != nil {
+		s.place.GPUInstance, s.place.Profile, s.place.PartitionMode, s.place.Slots, s.place.UsableBytes = p.GPUInstance, p.Profile, p.Mode, p.Replicas, p.UsableBytes
+	}
+	shares, known := s.shares[:0], s.known[:0]
 	for i := range p.Rows {
-		if p.Rows[i].PodUID != "" {
-			holders = append(holders, &p.Rows[i])
+		r := &p.Rows[i]
+		shares = append(shares, uint64(max(0, s.column(r))))
+		var pod *podTargets
+		if r.PodUID != "" {
+			pod = s.podOf(r.PodUID)
 		}
+		known = append(known, pod)
+	}
+	s.shares, s.known = shares, known
+	if driver := s.driverMicros(d, p.PresentMicros); driver > 0 {
+		s.takeOff(shares, driver)
+		s.add(s.remainder(DriverReserved, f, ""), gpu.NoMethod, driver, by)
 	}
 	for i := range p.Rows {
 		r := &p.Rows[i]
-		share := uint64(max(0, s.column(r)))
+		if s.trace != nil {
+			s.place.UsedByteSeconds, s.place.MeasuredMicros, s.place.Replicas = r.UsedByteSeconds, r.MeasuredMicros, r.Replicas
+		}
 		if r.PodUID != "" {
-			out = append(out, s.owned(h, moved{
-				Target: s.podTarget(h.Start, r.PodUID, d.Model, p.Mode, PodCategory, ""), method: r.Method, share: share,
-				used: r.UsedByteSeconds, held: r.HeldByteSeconds, measured: r.MeasuredMicros, gap: r.GapMicros, replicas: r.Replicas,
-			})...)
+			s.give(h, f, given{known[i], PodCategory, "", r.Method, shares[i], r}, by)
 			continue
 		}
-		rule := s.ruleFor(string(r.Category))
-		if rule.Policy == policy.Keep || rule.Scope != policy.ScopeDevice || !s.redistribute(&out, h, d, p, r, rule, holders, share) {
-			out = append(out, moved{Target: s.remainderTarget(string(r.Category), d.Model, p.Mode), method: gpu.NoMethod, share: share})
+		t := s.remainder(string(r.Category), f, "")
+		left := shares[i]
+		if s.trace != nil {
+			s.place.UsedByteSeconds, s.place.MeasuredMicros, s.place.Replicas = 0, 0, 0
+		}
+		switch {
+		case left == 0:
+			continue
+		case t.rule.Policy == policy.LastTenant:
+			left -= s.toLastTenants(h, f, r, left, by)
+		case t.rule.Policy != policy.Keep && t.rule.Scope == policy.ScopeDevice && s.redistribute(h, f, p, r, t.rule, left, by):
+			continue
+		}
+		s.add(t, gpu.NoMethod, left, by)
+	}
+}
+
+// driverMicros is what the driver takes of a partition's time where the policy gives it
+// a line of its own: reserved ÷ total memory of the device, rounded down.
+func (s *split) driverMicros(d *gpu.Device, present int64) uint64 {
+	if s.p.DriverReserved != "own_line" || d.ReservedBytes == 0 || d.ReservedBytes > d.TotalBytes || present <= 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(present), d.ReservedBytes)
+	q, _ := bits.Div64(hi, lo, d.TotalBytes)
+	return q
+}
+
+// takeOff takes micros off shares, from each in proportion.
+func (s *split) takeOff(shares []uint64, micros uint64) {
+	weights, sum := s.weights[:0], uint64(0)
+	for _, x := range shares {
+		weights, sum = append(weights, money.W(x)), sum+x
+	}
+	s.weights = weights
+	parts, err := s.divider.Apportion(int64(sum-min(sum, micros)), weights)
+	if err != nil {
+		return // nobody has anything
+	}
+	for i, x := range parts {
+		shares[i] = uint64(x)
+	}
+}
+
+// give adds a pod's share, and divides it between the pod's owners, by time, where a
+// rule begins or ends within the hour: midnight in Kolkata is at half past.
+func (s *split) give(h *Hour, f *frame, g given, by factors) {
+	if s.steady {
+		t := s.pod(g.pod, h.Start, s.changed, f, "", g.category, g.movedBy)
+		s.add(t, g.method, g.share, by)
+		if g.row != nil {
+			s.memo(t, *g.row, by.overlap)
+		}
+		return
+	}
+	at, lasts := s.ownerTimes(h.Start)
+	split := func(total int64) []int64 {
+		parts, err := money.Apportion(total, lasts)
+		if err != nil {
+			return make([]int64, len(at)) // unreachable: the pieces of an hour are never nothing
+		}
+		return parts
+	}
+	shares := split(int64(g.share))
+	var figures [4][]int64
+	if g.row != nil {
+		for i, v := range []int64{g.row.UsedByteSeconds, g.row.HeldByteSeconds, g.row.MeasuredMicros, g.row.GapMicros} {
+			figures[i] = split(v)
 		}
 	}
-	return out
+	for i := range at {
+		t := s.pod(g.pod, at[i], s.change(at[i]), f, "", g.category, g.movedBy)
+		s.add(t, g.method, uint64(shares[i]), by)
+		if g.row != nil {
+			s.memo(t, gpu.Row{UsedByteSeconds: figures[0][i], HeldByteSeconds: figures[1][i], MeasuredMicros: figures[2][i], GapMicros: figures[3][i]}, by.overlap)
+		}
+	}
+}
+
+// memo adds what goes with a pod's own share.
+func (s *split) memo(t *target, r gpu.Row, overlap uint64) {
+	s.of(t)
+	t.used += part(r.UsedByteSeconds, overlap, s.scale)
+	t.held += part(r.HeldByteSeconds, overlap, s.scale)
+	t.measured += part(r.MeasuredMicros, overlap, s.scale)
+	t.gap += part(r.GapMicros, overlap, s.scale)
 }
 
 // ruleFor is the policy's treatment of a category, including unattributed bytes.
-func (s *split) ruleFor(category string) policy.Rule {
-	if category == string(gpu.Unattributed) && s.p.Unattributed.Mode == "spread" {
+func (x *Splitter) ruleFor(category, pool string) policy.Rule {
+	if category == string(gpu.Unattributed) && x.p.Unattributed.Mode == "spread" {
 		return policy.Rule{Policy: policy.Proportional, Scope: policy.ScopeDevice}
 	}
-	r := s.p.Idle.For(category, s.pool)
-	if s.p.ComponentSplit == policy.SCAD && r.Policy == policy.Keep && (category == string(gpu.Unallocated) || category == MIGUnpartitioned) {
+	r := x.p.Idle.For(category, pool)
+	if x.p.ComponentSplit == policy.SCAD && r.Policy == policy.Keep && (category == string(gpu.Unallocated) || category == MIGUnpartitioned) {
 		// AWS spreads what is unused by what each pod is allocated, per component.
 		return policy.Rule{Policy: policy.SCAD, Scope: policy.ScopeNode}
 	}
@@ -74,69 +167,53 @@ func (s *split) ruleFor(category string) policy.Rule {
 
 // redistribute shares a remainder out over the partition's holders, and reports
 // whether there was anybody to take it.
-func (s *split) redistribute(out *[]moved, h Hour, d gpu.Device, p *gpu.Partition, r *gpu.Row, rule policy.Rule, holders []*gpu.Row, share uint64) bool {
-	if share == 0 {
-		return true
-	}
-	by := []func(*gpu.Row) uint64{heldTime}
+func (s *split) redistribute(h *Hour, f *frame, p *gpu.Partition, r *gpu.Row, rule *policy.Rule, share uint64, by factors) bool {
+	proportional := rule.Policy == policy.Proportional
+	byUse := proportional && (r.Category == gpu.SlotHeld || r.Category == gpu.Unattributed || r.Category == gpu.ClaimIdle)
+	measures := [...]measure{heldTime, none, none} // the next where nobody has any of one
 	switch {
+	case byUse:
+		measures = [...]measure{usedTime, slotTime, heldTime}
+	case proportional:
+		measures[0] = shareTime
 	case rule.Policy == policy.Replica:
-		by = []func(*gpu.Row) uint64{slotTime, heldTime}
-	case rule.Policy == policy.Proportional && (r.Category == gpu.SlotHeld || r.Category == gpu.Unattributed || r.Category == gpu.ClaimIdle):
-		by = []func(*gpu.Row) uint64{func(x *gpu.Row) uint64 { return uint64(x.Shares.Used) }, slotTime, heldTime}
-	case rule.Policy == policy.Proportional:
-		by = []func(*gpu.Row) uint64{func(x *gpu.Row) uint64 { return uint64(max(0, s.column(x))) }}
+		measures = [...]measure{slotTime, heldTime, none}
 	}
-	for _, weigh := range by {
-		weights := make([]money.Weight, len(holders))
-		for i, x := range holders {
-			weights[i] = money.W(weigh(x))
+	for _, measure := range measures {
+		if measure == none {
+			break
 		}
-		parts, err := money.Apportion(int64(share), weights)
+		weights := s.weights[:0]
+		for i := range p.Rows {
+			w := uint64(0)
+			if p.Rows[i].PodUID != "" {
+				w = s.measured(measure, &p.Rows[i])
+			}
+			weights = append(weights, money.W(w))
+		}
+		s.weights = weights
+		parts, err := s.divider.Apportion(int64(share), weights)
 		if err != nil {
 			continue // nobody under this measure: try the next
 		}
-		for i, x := range holders {
-			*out = append(*out, s.owned(h, moved{Target: s.podTarget(h.Start, x.PodUID, d.Model, p.Mode, string(r.Category), rule.Policy), method: x.Method, share: uint64(parts[i])})...)
+		for i := range p.Rows {
+			if x := &p.Rows[i]; x.PodUID != "" {
+				s.give(h, f, given{s.known[i], string(r.Category), rule.Policy, x.Method, uint64(parts[i]), nil}, by)
+			}
 		}
 		return true
 	}
 	return false
 }
 
-// owned divides a pod's share of an hour between its owners, by time, where a rule
-// begins or ends within the hour: midnight in Kolkata is at half past.
-func (s *split) owned(h Hour, m moved) []moved {
-	at, weights := s.ownerTimes(h.Start)
-	if len(at) == 1 {
-		return []moved{m}
-	}
-	out := make([]moved, len(at))
-	for i := range at {
-		out[i] = m
-		out[i].Target = s.podTarget(at[i], m.PodUID, m.Model, m.Mode, m.Category, m.MovedBy)
-	}
-	split := func(total int64, set func(*moved, int64)) {
-		parts, err := money.Apportion(total, weights)
-		for i := range out {
-			if err == nil { // the weights are an hour: there is always somebody
-				set(&out[i], parts[i])
-			}
-		}
-	}
-	split(int64(m.share), func(o *moved, v int64) { o.share = uint64(v) })
-	split(m.used, func(o *moved, v int64) { o.used = v })
-	split(m.held, func(o *moved, v int64) { o.held = v })
-	split(m.measured, func(o *moved, v int64) { o.measured = v })
-	split(m.gap, func(o *moved, v int64) { o.gap = v })
-	return out
-}
-
 // ownerTimes returns the instants of an hour from which on an owner is asked for, the
 // hour's start among them, and how long each of them lasts.
-func (s *split) ownerTimes(hour time.Time) (at []time.Time, lasts []money.Weight) {
+func (x *Splitter) ownerTimes(hour time.Time) (at []time.Time, lasts []money.Weight) {
 	end := hour.Add(time.Hour)
-	at = append([]time.Time{hour}, s.owners.Changes(hour, end)...)
+	at = []time.Time{hour}
+	for i := x.change(hour); i < len(x.changes) && x.changes[i].Before(end); i++ {
+		at = append(at, x.changes[i])
+	}
 	lasts = make([]money.Weight, len(at))
 	for i := range at {
 		until := end
@@ -148,16 +225,25 @@ func (s *split) ownerTimes(hour time.Time) (at []time.Time, lasts []money.Weight
 	return at, lasts
 }
 
-func heldTime(r *gpu.Row) uint64 { return uint64(r.MeasuredMicros + r.GapMicros) }
+// measure is what a remainder is shared out by.
+type measure int
 
-// slotTime is slots × time; at most 2^10 slots of an hour, so it fits.
-func slotTime(r *gpu.Row) uint64 { return heldTime(r) * uint64(r.Replicas) }
+const (
+	none      measure = iota
+	usedTime          // share-seconds by bytes used
+	shareTime         // share-seconds under the policy's basis
+	slotTime          // slots × time; at most 2^10 slots of an hour, so it fits
+	heldTime
+)
 
-func (s *split) podTarget(at time.Time, uid, model string, mode gpu.Mode, category, movedBy string) Target {
-	pod := s.w.Pods[uid]
-	owner := s.owners.Resolve(policy.Subject{
-		Cluster: s.w.Node.Cluster, Namespace: pod.Namespace, Workload: pod.Workload, NodePool: s.pool, Account: s.w.Node.Account,
-		Labels: pod.Labels, NamespaceLabels: pod.NSLabels, Annotations: pod.Notes,
-	}, at)
-	return Target{PodUID: uid, Category: category, MovedBy: movedBy, Model: model, Mode: mode, Pool: s.pool, Owner: owner}
+func (s *split) measured(by measure, r *gpu.Row) uint64 {
+	switch by {
+	case usedTime:
+		return uint64(max(0, r.Shares.Used))
+	case shareTime:
+		return uint64(max(0, s.column(r)))
+	case slotTime:
+		return uint64(r.MeasuredMicros+r.GapMicros) * uint64(r.Replicas)
+	}
+	return uint64(r.MeasuredMicros + r.GapMicros)
 }

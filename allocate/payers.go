@@ -49,7 +49,7 @@ func (y payers) fixed(sh Share, r policy.Rule, at time.Time) ([]Share, error) {
 	for i, f := range r.Shares {
 		out[i] = Share{Target: sh.Target, Ratio: money.Ratio(ratios[i]), GPURatio: money.Ratio(gpuRatios[i]), Method: gpu.NoMethod}
 		out[i].MovedBy, out[i].Owner = policy.Fixed, y.p.TeamOf(f.Team, y.owners, at)
-		out[i].ByMethod = map[gpu.Method]money.Ratio{gpu.NoMethod: out[i].Ratio}
+		out[i].ByMethod = byOne(gpu.NoMethod, out[i].Ratio)
 	}
 	return out, nil
 }

@@ -10,59 +10,65 @@ import (
 	"gpuledger/billing/money"
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
-	"gpuledger/policy"
 )
 
-// entry gathers a target while the window is walked.
-type entry struct {
-	Target
-	weight   money.Weight // with the model's price weight: decides the ratio
-	time     money.Weight // without: device time
-	byMethod map[gpu.Method]money.Weight
-	used     int64
-	held     int64
-	measured int64
-	gap      int64
-}
-
+// split is one window under way.
 type split struct {
-	w       Window
-	p       *policy.Policy
-	owners  *policy.Owners
-	entries map[string]*entry
+	*Splitter
+	w Window
 
 	step    uint64 // seconds: the largest that measures every hour's overlap
 	scale   uint64 // an hour in steps: 1 where every hour is whole
 	trace   func(Contribution)
 	place   Contribution // where the walk is, for trace
+	at      time.Time    // the hour under way: whose rules of ownership hold
+	changed int          // change of at
+	steady  bool         // no owner changes within it
 	slices  uint64       // least common multiple of the partitions' normalisers
-	weights bool         // several models: price weights decide
+	priced  bool         // several models: price weights decide
 	pool    string       // node pool of the hour under way
 	devices int          // devices of the node, at most over its hours
+
+	vacancies map[time.Time][]vacancy // by hour, where the policy asks for them
+	unknown   int                     // device-hours that do not say what the driver keeps
+}
+
+// factors turn share-seconds into weight.
+type factors struct {
+	overlap uint64 // of the hour, in units of step
+	slices  uint64 // μ × the window's slices
+	price   uint64 // w(model)
 }
 
 // settleUnits chooses the integers that make every weight exact.
 func (s *split) settleUnits() error {
 	s.slices, s.devices = 1, s.w.Devices()
-	models := map[string]bool{}
-	step := uint64(hourSeconds)
-	for _, h := range s.w.Hours {
-		step = gcd(step, s.overlapSeconds(h.Start))
-		if len(h.Devices) < s.w.Node.ExpectedGPUs && s.w.Node.ExpectedModel != "" {
-			models[s.w.Node.ExpectedModel] = true
+	model := ""
+	add := func(m string) {
+		s.priced = s.priced || m != "" && model != "" && m != model
+		if m != "" {
+			model = m
 		}
-		for _, d := range h.Devices {
-			if d.Model != "" {
-				models[d.Model] = true
-			}
-			for i := range d.Partitions {
-				_, of := s.slicesOf(d, &d.Partitions[i])
-				s.slices = lcm(s.slices, of)
+	}
+	step := uint64(hourSeconds)
+	for i := range s.w.Hours {
+		h := &s.w.Hours[i]
+		step = gcd(step, s.overlapSeconds(h.Start))
+		if len(h.Devices) < s.w.Node.ExpectedGPUs {
+			add(s.w.Node.ExpectedModel)
+		}
+		for j := range h.Devices {
+			d := &h.Devices[j]
+			add(d.Model)
+			for k := range d.Partitions {
+				if p := &d.Partitions[k]; p.DeviceSlices > 1 || p.Geometry != "" {
+					_, of := s.slicesOf(d, p)
+					s.slices = lcm(s.slices, of)
+				}
 			}
 		}
 	}
 	s.step, s.scale = step, hourSeconds/step
-	s.weights = len(models) > 1
 	if s.slices > 1<<20 {
 		return fmt.Errorf("partitions of %d different sizes in one window", s.slices)
 	}
@@ -80,10 +86,27 @@ func lcm(a, b uint64) uint64 { return a / gcd(a, b) * b }
 
 // slicesOf returns a partition's s_p and D (DESIGN §4.2) under the policy's weight
 // and normaliser; 1 of 1 for a whole GPU.
-func (s *split) slicesOf(d gpu.Device, p *gpu.Partition) (slices, of uint64) {
-	m, known := gpu.LookupModel(d.Model)
+func (s *split) slicesOf(d *gpu.Device, p *gpu.Partition) (slices, of uint64) {
 	slices, of = uint64(max(1, p.MemorySlices)), uint64(max(1, p.DeviceSlices))
-	if p.Geometry == "" || !known || m.MemorySlices == 0 {
+	if p.Geometry == "" {
+		return slices, of
+	}
+	all := 0 // dominant shares of a geometry can exceed the GPU
+	if s.p.Partition.Weight == "dominant" && s.p.Partition.Normaliser == "physical" {
+		all = s.dominantSum(d, p.Geometry)
+	}
+	k := geometryKey{d.Model, p.Geometry, p.Profile, p.MemorySlices, all, p.ComputeSlices}
+	if known, ok := s.geometries[k]; ok {
+		return known[0], known[1]
+	}
+	slices, of = s.weighSlices(d.Model, p, slices, of, uint64(all))
+	s.geometries[k] = [2]uint64{slices, of}
+	return slices, of
+}
+
+func (s *split) weighSlices(model string, p *gpu.Partition, slices, of, configured uint64) (uint64, uint64) {
+	m, known := gpu.LookupModel(model)
+	if !known || m.MemorySlices == 0 {
 		return slices, of
 	}
 	profiles, named := gpu.GeometryProfiles(m, p.Geometry)
@@ -102,25 +125,21 @@ func (s *split) slicesOf(d gpu.Device, p *gpu.Partition) (slices, of uint64) {
 		}
 	}
 	if s.p.Partition.Normaliser == "physical" {
-		of = max(all, s.configured(d, p)) // a sum of dominant shares can exceed the GPU
+		of = max(all, configured)
 	}
 	return slices, of
 }
 
-// configured is Σ slices of the device's instances of one geometry where that can be
-// more than the GPU has, else 0.
-func (s *split) configured(d gpu.Device, p *gpu.Partition) uint64 {
+// dominantSum is Σ dominant slices of the device's instances of one geometry.
+func (s *split) dominantSum(d *gpu.Device, geometry string) int {
 	m, _ := gpu.LookupModel(d.Model)
-	if s.p.Partition.Weight != "dominant" {
-		return 0
-	}
 	sum := 0
-	for _, q := range d.Partitions {
-		if q.Geometry == p.Geometry {
+	for i := range d.Partitions {
+		if q := &d.Partitions[i]; q.Geometry == geometry {
 			sum += m.DominantSlices(q.MemorySlices, q.ComputeSlices)
 		}
 	}
-	return uint64(sum)
+	return sum
 }
 
 // overlapSeconds is how much of the hour the window takes. Bills are cut at whole
@@ -133,7 +152,7 @@ func (s *split) overlapSeconds(hour time.Time) uint64 {
 func (s *split) overlap(hour time.Time) uint64 { return s.overlapSeconds(hour) / s.step }
 
 func (s *split) priceWeight(model string, at time.Time) (uint64, error) {
-	if !s.weights {
+	if !s.priced {
 		return 1, nil
 	}
 	w, ok := s.p.WeightOf(gpu.NormalizeModel, model, at)
@@ -143,82 +162,107 @@ func (s *split) priceWeight(model string, at time.Time) (uint64, error) {
 	return w, nil
 }
 
+// enter sets the place of the walk.
+func (s *split) enter(at time.Time, pool, device string) {
+	if s.at, s.pool = at, pool; len(s.changes) > 0 {
+		s.changed = s.change(at)
+	}
+	s.steady = s.changed == len(s.changes) || !s.changes[s.changed].Before(at.Add(time.Hour))
+	if s.trace != nil {
+		s.place = Contribution{Hour: at, Device: device}
+	}
+}
+
 // hour adds one hour and returns how much of it the node was ready and how much of
 // it nothing is known about, in units of scale.
-func (s *split) hour(h Hour, overlap uint64) (ready, uncovered uint64, err error) {
-	s.pool = s.w.Node.Pool
+func (s *split) hour(h *Hour, overlap uint64) (ready, uncovered uint64, err error) {
 	if !h.Seen {
 		return 0, uint64(hourMicros-h.CoveredMicros) * overlap, nil
 	}
-	s.pool = h.Pool
-	s.place = Contribution{Hour: h.Start}
-	for _, d := range h.Devices {
-		s.place.Device = d.UUID
-		if err := s.device(h, d, overlap); err != nil {
+	for i := range h.Devices {
+		s.enter(h.Start, h.Pool, h.Devices[i].UUID)
+		if err := s.device(h, &h.Devices[i], overlap); err != nil {
 			return 0, 0, err
 		}
 	}
-	s.place = Contribution{Hour: h.Start, Device: "not seen"}
 	if missing := s.devices - len(h.Devices); missing > 0 && h.ReadyMicros > 0 {
+		s.enter(h.Start, h.Pool, "not seen")
 		model := s.w.Node.ExpectedModel
 		pw, err := s.priceWeight(model, h.Start)
 		if err != nil {
 			return 0, 0, err
 		}
-		t := s.remainderTarget(string(gpu.NoTelemetry), model, gpu.ModeUnknown)
-		s.add(t, gpu.NoMethod, uint64(h.ReadyMicros), overlap, s.slices*uint64(missing), pw)
+		t := s.remainder(string(gpu.NoTelemetry), s.frame(model, gpu.ModeUnknown), "")
+		s.add(t, gpu.NoMethod, uint64(h.ReadyMicros), factors{overlap, s.slices * uint64(missing), pw})
 	}
 	return uint64(h.ReadyMicros) * overlap, uint64(h.UncoveredMicros) * overlap, nil
 }
 
-func (s *split) device(h Hour, d gpu.Device, overlap uint64) error {
-	pw, err := s.priceWeight(d.Model, h.Start)
+func (s *split) device(h *Hour, d *gpu.Device, overlap uint64) error {
+	price, err := s.priceWeight(d.Model, h.Start)
 	if err != nil {
 		return err
 	}
-	configured := map[string]uint64{} // Σ slices by geometry
-	present := map[string]int64{}
-	norm := map[string]uint64{}
-	mode := map[string]gpu.Mode{}
+	if s.p.DriverReserved == "own_line" && (d.ReservedBytes == 0 || d.TotalBytes == 0) {
+		s.unknown++
+	}
+	cut := false
 	for i := range d.Partitions {
 		p := &d.Partitions[i]
-		s.place.GPUInstance, s.place.Profile = p.GPUInstance, p.Profile
-		slices, n := s.slicesOf(d, p)
-		mu := slices * (s.slices / n)
-		configured[p.Geometry] += slices
-		present[p.Geometry], norm[p.Geometry], mode[p.Geometry] = p.PresentMicros, n, p.Mode
-		for _, m := range s.move(h, d, p) {
-			s.place.UsableBytes, s.place.UsedByteSeconds, s.place.MeasuredMicros = p.UsableBytes, m.used, m.measured
-			s.place.PartitionMode, s.place.Slots, s.place.Replicas = p.Mode, p.Replicas, m.replicas
-			s.add(m.Target, m.method, m.share, overlap, mu, pw)
-			s.memo(m, overlap)
-		}
+		slices, of := s.slicesOf(d, p)
+		s.partition(h, d, p, factors{overlap, slices * (s.slices / of), price})
+		cut = cut || p.Geometry != ""
 	}
-	for _, g := range sortedKeys(configured) {
-		if n := norm[g]; g != "" && configured[g] < n {
-			category, shared := MIGUnpartitioned, gpu.ModeMIG
-			if mode[g] == gpu.ModePartition { // a card's partitions are all there, seen or not
-				category, shared = string(gpu.NoTelemetry), gpu.ModePartition
-			}
-			t := s.remainderTarget(category, d.Model, shared)
-			s.add(t, gpu.NoMethod, uint64(present[g]), overlap, (n-configured[g])*(s.slices/n), pw)
-		}
+	if cut {
+		s.unpartitioned(d, overlap, price)
 	}
 	return nil
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
+// unpartitioned adds the slices that each geometry of a device leaves out.
+func (s *split) unpartitioned(d *gpu.Device, overlap, price uint64) {
+	type geometry struct {
+		configured, of uint64 // Σ slices, D
+		first          *gpu.Partition
 	}
-	sort.Strings(out)
-	return out
+	all := map[string]*geometry{}
+	var names []string
+	for i := range d.Partitions {
+		p := &d.Partitions[i]
+		slices, of := s.slicesOf(d, p)
+		g := all[p.Geometry]
+		if g == nil {
+			g = &geometry{of: of, first: p}
+			all[p.Geometry] = g
+			names = append(names, p.Geometry)
+		}
+		g.configured += slices
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		g := all[name]
+		if name == "" || g.configured >= g.of {
+			continue
+		}
+		category, mode := MIGUnpartitioned, gpu.ModeMIG
+		if g.first.Mode == gpu.ModePartition { // a card's partitions are all there, seen or not
+			category, mode = string(gpu.NoTelemetry), gpu.ModePartition
+		}
+		f := s.frame(d.Model, mode)
+		by := factors{overlap, (g.of - g.configured) * (s.slices / g.of), price}
+		present := uint64(g.first.PresentMicros)
+		driver := s.driverMicros(d, g.first.PresentMicros)
+		if s.trace != nil {
+			s.place.GPUInstance, s.place.Profile = "", ""
+		}
+		s.add(s.remainder(DriverReserved, f, ""), gpu.NoMethod, driver, by)
+		s.add(s.remainder(category, f, ""), gpu.NoMethod, present-driver, by)
+	}
 }
 
 // remainder adds the billed time beyond what the node was ready for.
-func (s *split) remainder(ready, uncovered uint64) {
-	s.place, s.pool = Contribution{Hour: s.w.Span.Start}, s.w.Node.Pool
+func (s *split) rest(ready, uncovered uint64) {
+	s.enter(s.w.Span.Start, s.w.Node.Pool, "")
 	billed := uint64(s.w.BilledMicros)
 	if span := uint64(s.w.Span.Micros()); billed == 0 || billed > span {
 		billed = span
@@ -233,15 +277,15 @@ func (s *split) remainder(ready, uncovered uint64) {
 	if model == "" {
 		model = s.onlyModel()
 	}
-	n := uint64(s.devices)
-	pw := s.remainderWeight(model)
+	f := s.frame(model, gpu.ModeUnknown)
+	by := factors{1, s.slices * uint64(s.devices), s.remainderWeight(model)}
 	for _, r := range []struct {
 		category string
 		amount   uint64
 	}{{string(gpu.NoTelemetry), unknown}, {NotReady, rest - unknown}} {
 		if r.amount > 0 {
 			s.partsRemainder(r.category, r.amount)
-			s.add(s.remainderTarget(r.category, model, gpu.ModeUnknown), gpu.NoMethod, r.amount, 1, s.slices*n, pw)
+			s.add(s.remainder(r.category, f, ""), gpu.NoMethod, r.amount, by)
 		}
 	}
 }
@@ -269,61 +313,35 @@ func (s *split) onlyModel() string {
 	return model
 }
 
-func (s *split) remainderTarget(category, model string, mode gpu.Mode) Target {
-	t := Target{Category: category, Model: model, Mode: mode, Pool: s.pool, Owner: s.p.PayerOf(category, s.pool, s.w.Node.Account)}
-	at := s.place.Hour
-	if at.IsZero() {
-		at = s.w.Span.Start
-	}
-	return s.payers().target(t, s.ruleFor(category), s.w.Node.Cluster, s.w.Node.Account, at)
-}
-
-func (s *split) payers() payers { return payers{s.p, s.owners} }
-
-func (s *split) entry(t Target) *entry {
-	k := t.key()
-	e := s.entries[k]
-	if e == nil {
-		e = &entry{Target: t, byMethod: map[gpu.Method]money.Weight{}}
-		s.entries[k] = e
-	}
-	return e
-}
-
-// add gives a target micros × overlap × slices of device time, priced at pw.
-func (s *split) add(t Target, m gpu.Method, micros, overlap, slices, pw uint64) {
+// add gives a target micros of device time.
+func (s *split) add(t *target, m gpu.Method, micros uint64, by factors) {
 	if micros == 0 {
 		return
 	}
-	e := s.entry(t)
-	w, _ := money.W(micros).Mul(overlap)
-	w, _ = w.Mul(slices)
-	e.time, _ = e.time.Add(w)
-	w, ok := w.Mul(pw)
+	s.of(t)
+	w, _ := money.W(micros).Mul(by.overlap)
+	w, _ = w.Mul(by.slices)
+	t.time, _ = t.time.Add(w)
+	w, ok := w.Mul(by.price)
 	if !ok {
 		panic("allocate: weight beyond 128 bits")
 	}
-	e.weight, _ = e.weight.Add(w)
-	e.byMethod[m], _ = e.byMethod[m].Add(w)
+	t.gain(m, w)
 	if s.trace != nil {
-		c := s.place
-		c.Target, c.Method, c.ShareMicros, c.PriceWeight = t, m, micros, pw
-		c.Component = billing.GPU
-		c.OverlapSeconds = overlap * s.step
-		c.Slices, c.Of = slices, s.slices
-		s.trace(c)
+		s.tell(t, m, micros, by)
 	}
 }
 
-func (s *split) memo(m moved, overlap uint64) {
-	if m.MovedBy != "" || m.PodUID == "" {
-		return
+// tell passes a term on.
+func (s *split) tell(t *target, m gpu.Method, micros uint64, by factors) {
+	c := s.place
+	c.Target, c.Method, c.ShareMicros, c.PriceWeight = t.Target, m, micros, by.price
+	if c.Component == "" {
+		c.Component = billing.GPU
 	}
-	e := s.entry(m.Target)
-	e.used += part(m.used, overlap, s.scale)
-	e.held += part(m.held, overlap, s.scale)
-	e.measured += part(m.measured, overlap, s.scale)
-	e.gap += part(m.gap, overlap, s.scale)
+	c.OverlapSeconds = by.overlap * s.step
+	c.Slices, c.Of = by.slices, s.slices
+	s.trace(c)
 }
 
 // part scales an hour's figure to the part of the hour that the window takes.

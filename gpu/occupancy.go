@@ -138,11 +138,12 @@ type Device struct {
 
 // PodUse is what a pod on the node asked of CPU and memory while it lived.
 type PodUse struct {
-	PodUID     string
-	LifeMicros int64 // within the hour
-	CPUMilli   int64
-	Memory     int64 // bytes
-	GPUs       int64 // requested GPUs or replicas or MIG devices
+	PodUID      string
+	StartMicros int64 // from the hour's start, when it was first alive within the hour
+	LifeMicros  int64 // within the hour, from StartMicros on
+	CPUMilli    int64
+	Memory      int64 // bytes
+	GPUs        int64 // requested GPUs or replicas or MIG devices
 	// Mean use over that life; 0 where it is not collected.
 	CPUUsedMilli int64 `json:",omitempty"`
 	MemoryUsed   int64 `json:",omitempty"`
@@ -150,18 +151,20 @@ type PodUse struct {
 
 // NodeHour is everything the ledger keeps of one GPU node in one hour.
 type NodeHour struct {
-	Node            string
-	InstanceID      string // the machine that had the name; "" where the inventory does not know it
-	ProviderID      string
-	InstanceType    string
-	Pool            string // the node pool at the time
-	Hour            time.Time
-	ReadyMicros     int64 // the node was Ready; every device is present for as long
-	UncoveredMicros int64 // nothing says whether it was
-	CPUMilli        int64 // the node's capacity, 0 where unknown
-	MemoryBytes     int64
-	Devices         []Device
-	Pods            []PodUse
+	Node         string
+	InstanceID   string // the machine that had the name; "" where the inventory does not know it
+	ProviderID   string
+	InstanceType string
+	Pool         string // the node pool at the time
+	Hour         time.Time
+	ReadyMicros  int64 // the node was Ready; every device is present for as long
+	// From the hour's start: first Ready, and last Ready before; both 0 where not known.
+	ReadyStartMicros, ReadyEndMicros int64
+	UncoveredMicros                  int64 // nothing says whether it was
+	CPUMilli                         int64 // the node's capacity, 0 where unknown
+	MemoryBytes                      int64
+	Devices                          []Device
+	Pods                             []PodUse
 }
 
 // ClusterHour is one folded hour of a cluster.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // The ways to treat a remainder.
@@ -16,6 +17,8 @@ const (
 	Platform     = "platform"     // to the team platform
 	PoolOwner    = "owner"        // to whom owners.yaml gives the node pool
 	Fixed        = "fixed"        // to teams, by a table of shares
+	LastTenant   = "last_tenant"  // unallocated only: an empty node to who held it last, for a while
+	Headroom     = "headroom"     // the first so many percent of the node to the platform, the rest proportional
 )
 
 // The scopes of a redistribution: who shares a remainder.
@@ -119,6 +122,23 @@ func (i *Idle) Wide() bool {
 	return wide
 }
 
+// Lookback is the longest that any rule looks back for a node's last tenants; 0 where
+// none does.
+func (i *Idle) Lookback() time.Duration {
+	most := int64(0)
+	look := func(r *Rule) {
+		if r != nil {
+			most = max(most, r.LookbackMicros())
+		}
+	}
+	look(&i.Default)
+	look(i.Unallocated)
+	for k := range i.Pools {
+		look(i.Pools[k].Unallocated)
+	}
+	return time.Duration(most) * time.Microsecond
+}
+
 // checkOwn checks the rules of single categories in the order of Categories, after
 // keys that name none.
 func checkOwn(at string, own func(string) *Rule, others map[string]*Rule) error {
@@ -143,6 +163,15 @@ func (i *Idle) normalise() {
 	set := func(category string, r *Rule) {
 		if r != nil && r.Scope == "" && !r.ToTeam() {
 			r.Scope = scopeOf(category)
+		}
+		if r != nil && r.Policy == LastTenant {
+			r.Scope = ScopeNode
+			if r.Lookback == "" {
+				r.Lookback = defaultLookback.String()
+			}
+		}
+		if r != nil && r.Policy == Headroom {
+			r.Scope = ScopeNode
 		}
 	}
 	for _, category := range Categories {
@@ -181,7 +210,9 @@ func (i *Idle) For(category, pool string) Rule {
 			break
 		}
 	}
-	if r.Scope == "" && !r.ToTeam() {
+	if r.Policy == Headroom {
+		r.Scope = ScopeNode
+	} else if r.Scope == "" && !r.ToTeam() {
 		r.Scope = scopeOf(category)
 	}
 	return r

@@ -27,7 +27,7 @@ type Policy struct {
 	Partition      Partition        `yaml:"partition" json:"partition"`     // how MIG instances weigh
 	Unattributed   UnattributedRule `yaml:"unattributed" json:"unattributed"`
 	ComponentSplit string           `yaml:"component_split" json:"component_split"` // gpu_all (default) | price_difference | ratio | scad | billed_sku
-	DriverReserved string           `yaml:"driver_reserved" json:"driver_reserved"` // exclude
+	DriverReserved string           `yaml:"driver_reserved" json:"driver_reserved"` // exclude (default) | own_line: reserved ÷ total of each GPU, off the top
 	HeadlineCost   string           `yaml:"headline_cost" json:"headline_cost"`     // effective (default) | billed | list | contracted
 	Idle           Idle             `yaml:"idle" json:"idle"`
 	RemainderOwner []RemainderOwner `yaml:"remainder_owner" json:"remainder_owner"`
@@ -201,7 +201,7 @@ func (p *Policy) validate() error {
 		{"unattributed.mode", p.Unattributed.Mode, []string{"own_line", "spread"}, nil},
 		{"unattributed.tolerance", p.Unattributed.Tolerance, []string{"2%"}, nil},
 		{"component_split", p.ComponentSplit, []string{GPUAll, PriceDifference, FixedRatio, SCAD, BilledSKU}, nil},
-		{"driver_reserved", p.DriverReserved, []string{"exclude"}, []string{"own_line"}},
+		{"driver_reserved", p.DriverReserved, []string{"exclude", "own_line"}, nil},
 		{"headline_cost", p.HeadlineCost, []string{"effective"}, []string{"billed", "list", "contracted"}},
 		{"credits_spread", p.CreditsSpread, []string{"none"}, []string{"by_base"}},
 		{"adjustment.style", p.Adjustment.Style, []string{"delta"}, []string{"ledger"}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -21,7 +22,34 @@ type Rule struct {
 	// Climb takes the next wider scope where nobody is there to receive: device, node,
 	// pool, cluster. Of pool scope it goes without saying.
 	Climb bool `json:"climb,omitempty"`
+
+	// Lookback is for how long after the last pod left LastTenant charges it: a
+	// duration, "10m0s" where the document names none.
+	Lookback string `json:"lookback,omitempty"`
+	// Headroom is the part of the node that the platform keeps free: "0.2" of 20%.
+	Headroom string `json:"headroom,omitempty"`
 }
+
+// defaultLookback is the cluster autoscaler's --scale-down-unneeded-time.
+const (
+	defaultLookback = 10 * time.Minute
+	mostLookback    = 24 * time.Hour
+)
+
+// LookbackMicros is Lookback in µs; 0 of any other policy.
+func (r *Rule) LookbackMicros() int64 {
+	if r.Policy != LastTenant {
+		return 0
+	}
+	d, err := time.ParseDuration(r.Lookback)
+	if err != nil {
+		d = defaultLookback // Parse refuses anything else
+	}
+	return d.Microseconds()
+}
+
+// HeadroomUnits is Headroom as a whole number of 1e-12.
+func (r *Rule) HeadroomUnits() uint64 { return FixedShare{Share: r.Headroom}.Weight() }
 
 // Beyond reports whether the rule's own scope is wider than the node.
 func (r *Rule) Beyond() bool { return r.Scope == ScopePool || r.Scope == ScopeCluster }
@@ -76,6 +104,18 @@ func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
 			if err := v.Decode(&r.Climb); err != nil {
 				return fmt.Errorf("line %d: climb: %q is not true or false", v.Line, v.Value)
 			}
+		case "lookback":
+			d, err := time.ParseDuration(v.Value)
+			if err != nil || d <= 0 || d > mostLookback {
+				return fmt.Errorf("line %d: lookback: %q is not a duration like 10m, up to %s", v.Line, v.Value, mostLookback)
+			}
+			r.Lookback = d.String()
+		case Headroom:
+			a, err := ParsePercent(v.Value)
+			if err != nil || a.Sign() <= 0 || a.Cmp(money.FromInt(1)) > 0 || len(fraction(a.String())) > shareDecimals {
+				return fmt.Errorf("line %d: headroom: %q is not a percentage like 20%%, above 0 and up to 100%%", v.Line, v.Value)
+			}
+			r.Headroom = a.String()
 		case Fixed:
 			if err := r.readShares(v); err != nil {
 				return err
@@ -84,8 +124,11 @@ func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
 			return fmt.Errorf("line %d: unknown key %q", k.Line, k.Value)
 		}
 	}
-	if r.Policy == "" && r.Shares != nil {
+	switch {
+	case r.Policy == "" && r.Shares != nil:
 		r.Policy = Fixed
+	case r.Policy == "" && r.Headroom != "":
+		r.Policy = Headroom
 	}
 	return nil
 }
@@ -111,8 +154,6 @@ func (r *Rule) readShares(n *yaml.Node) error {
 	return nil
 }
 
-var laterPolicies = []string{"last_tenant", "headroom"}
-
 // offNode are the categories of lines that are on no node: no pod can take them.
 var offNode = []string{"commitment_unused", "capacity_unused", "discount", "credit", "refund", "tax", "fee", "other"}
 
@@ -121,21 +162,29 @@ func (r *Rule) check(key, category string) error {
 	if r == nil {
 		return nil
 	}
-	known := []string{Keep, Proportional, EvenSplit}
+	known := []string{Keep, Proportional, EvenSplit, Headroom}
 	switch {
 	case category == "slot_held":
 		known = append(known, Replica)
+	case category == "unallocated":
+		known = append(known, LastTenant)
 	case slices.Contains(offNode, category):
 		known = []string{Keep}
 	}
 	known = append(known, Platform, PoolOwner, Fixed)
 	switch {
-	case slices.Contains(laterPolicies, r.Policy):
-		return fmt.Errorf("idle.%s: %s is not available in this version; use %s", key, r.Policy, strings.Join(known, ", "))
+	case r.Policy == LastTenant && category != "unallocated":
+		return fmt.Errorf("idle.%s: last_tenant goes with unallocated only: of nothing else is there a last tenant", key)
 	case !slices.Contains(known, r.Policy):
 		return fmt.Errorf("idle.%s: %q is not one of %s", key, r.Policy, strings.Join(known, ", "))
 	case r.Policy == Fixed && len(r.Shares) == 0:
 		return fmt.Errorf("idle.%s: fixed needs its shares: {fixed: {sales: 45, qa: 30, eng: 25}}", key)
+	case r.Policy == Headroom && r.Headroom == "":
+		return fmt.Errorf("idle.%s: headroom needs its size: {headroom: 20%%}", key)
+	case r.Policy != Headroom && r.Headroom != "":
+		return fmt.Errorf("idle.%s: a headroom goes with the policy headroom, not %s", key, r.Policy)
+	case r.Policy != LastTenant && r.Lookback != "":
+		return fmt.Errorf("idle.%s: a lookback goes with the policy last_tenant, not %s", key, r.Policy)
 	case r.Policy != Fixed && r.Shares != nil:
 		return fmt.Errorf("idle.%s: shares go with the policy fixed, not %s", key, r.Policy)
 	case (r.Climb || r.Beyond()) && r.Policy != Proportional && r.Policy != EvenSplit:
@@ -144,6 +193,8 @@ func (r *Rule) check(key, category string) error {
 		return nil
 	case r.ToTeam():
 		return fmt.Errorf("idle.%s: %s has no scope: it moves the remainder to a team", key, r.Policy)
+	case r.Policy == LastTenant || r.Policy == Headroom:
+		return fmt.Errorf("idle.%s: %s has no scope: it is about the node", key, r.Policy)
 	case !slices.Contains([]string{ScopeDevice, ScopeNode, ScopePool, ScopeCluster}, r.Scope):
 		return fmt.Errorf("idle.%s: scope %q is not one of device, node, pool, cluster", key, r.Scope)
 	}

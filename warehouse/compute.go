@@ -181,8 +181,8 @@ func outputHash(rows []row) [32]byte {
 // methodRatios lists the row's ratio by rung, rung 1 first.
 func methodRatios(s allocate.Share) []int64 {
 	out := make([]int64, gpu.NoMethod)
-	for m, r := range s.ByMethod {
-		out[m-1] = int64(r)
+	for m := range out {
+		out[m] = int64(s.ByMethod[m+1])
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/bits"
+	"slices"
 	"sort"
 )
 
@@ -68,11 +69,6 @@ func (w Weight) Cmp(v Weight) int {
 	return 1
 }
 
-func (w Weight) big() *big.Int {
-	n := new(big.Int).Lsh(new(big.Int).SetUint64(w.Hi), 64)
-	return n.Add(n, new(big.Int).SetUint64(w.Lo))
-}
-
 // Ratios turns weights into ratios that sum to exactly One, by largest
 // remainder. The weights are in ascending order of their keys: ties go to the
 // larger remainder, then the larger weight, then the earlier key.
@@ -125,6 +121,18 @@ func RatiosOf(weights []*big.Int) ([]Ratio, error) {
 // floor or the ceiling of its exact share. A negative total mirrors the positive
 // one. Order and ties as in Ratios.
 func Apportion(total int64, weights []Weight) ([]int64, error) {
+	return new(Divider).Apportion(total, weights)
+}
+
+// Divider apportions again and again without allocating. It is not for concurrent use.
+type Divider struct {
+	parts      []int64
+	remainders []Weight
+	order      []int32
+}
+
+// Apportion is the function of that name; the parts are valid until the next call.
+func (d *Divider) Apportion(total int64, weights []Weight) ([]int64, error) {
 	sum := Weight{}
 	for _, w := range weights {
 		var ok bool
@@ -135,70 +143,82 @@ func Apportion(total int64, weights []Weight) ([]int64, error) {
 	if sum.IsZero() {
 		return nil, ErrNoWeight
 	}
-	if total < 0 {
-		parts, err := Apportion(-total, weights)
-		for i := range parts {
-			parts[i] = -parts[i]
-		}
-		return parts, err
+	if n := len(weights); cap(d.parts) < n {
+		d.parts, d.remainders, d.order = make([]int64, n), make([]Weight, n), make([]int32, n)
 	}
-	if sum.Hi == 0 {
-		return apportion64(uint64(total), weights, sum.Lo), nil
-	}
-	return apportionBig(total, weights, sum), nil
-}
-
-func apportion64(total uint64, weights []Weight, sum uint64) []int64 {
-	parts := make([]int64, len(weights))
-	remainders := make([]Weight, len(weights))
-	left := total
+	d.parts, d.remainders = d.parts[:len(weights)], d.remainders[:len(weights)]
+	units := uint64(max(total, -total)) // of the smallest integer too: it is its own negative
+	left := units
 	for i, w := range weights {
-		hi, lo := bits.Mul64(total, w.Lo)
-		q, r := bits.Div64(hi, lo, sum) // hi < sum because w ≤ sum and total < 2^64
-		parts[i], remainders[i] = int64(q), W(r)
+		q, r := mulDiv(w, units, sum)
+		d.parts[i], d.remainders[i] = int64(q), r
 		left -= q
 	}
-	handOut(parts, remainders, weights, left)
-	return parts
-}
-
-func apportionBig(total int64, weights []Weight, sum Weight) []int64 {
-	parts := make([]int64, len(weights))
-	remainders := make([]Weight, len(weights))
-	s, t := sum.big(), big.NewInt(total)
-	left := uint64(total)
-	for i, w := range weights {
-		q, r := new(big.Int).QuoRem(new(big.Int).Mul(w.big(), t), s, new(big.Int))
-		parts[i] = q.Int64()
-		remainders[i] = weightOf(r)
-		left -= q.Uint64()
+	d.handOut(weights, left)
+	if total < 0 {
+		for i := range d.parts {
+			d.parts[i] = -d.parts[i]
+		}
 	}
-	handOut(parts, remainders, weights, left)
-	return parts
+	return d.parts, nil
 }
 
-func weightOf(n *big.Int) Weight {
-	mask := new(big.Int).SetUint64(^uint64(0))
-	return Weight{Hi: new(big.Int).Rsh(n, 64).Uint64(), Lo: new(big.Int).And(n, mask).Uint64()}
+// mulDiv returns the quotient and the remainder of w × n ÷ sum, for w ≤ sum: the
+// quotient is at most n.
+func mulDiv(w Weight, n uint64, sum Weight) (uint64, Weight) {
+	if sum.Hi == 0 {
+		hi, lo := bits.Mul64(n, w.Lo)
+		q, r := bits.Div64(hi, lo, sum.Lo) // hi < sum because w ≤ sum
+		return q, W(r)
+	}
+	if w == sum {
+		return n, Weight{}
+	}
+	// w × n in three words, divided by two: Knuth's algorithm D with one digit.
+	h, n0 := bits.Mul64(w.Lo, n)
+	n2, n1 := bits.Mul64(w.Hi, n)
+	n1, c := bits.Add64(n1, h, 0)
+	n2 += c
+	s := uint(bits.LeadingZeros64(sum.Hi))
+	d1, d0 := sum.Hi<<s|sum.Lo>>1>>(63-s), sum.Lo<<s
+	n2, n1, n0 = n2<<s|n1>>1>>(63-s), n1<<s|n0>>1>>(63-s), n0<<s
+	q := ^uint64(0)
+	if n2 < d1 {
+		q, _ = bits.Div64(n2, n1, d1)
+	}
+	for {
+		ph, p0 := bits.Mul64(q, d0)
+		p2, p1 := bits.Mul64(q, d1)
+		p1, c = bits.Add64(p1, ph, 0)
+		p2 += c
+		r0, b := bits.Sub64(n0, p0, 0)
+		r1, b := bits.Sub64(n1, p1, b)
+		if _, b = bits.Sub64(n2, p2, b); b == 0 {
+			return q, Weight{Hi: r1 >> s, Lo: r0>>s | r1<<1<<(63-s)}
+		}
+		q-- // the estimate is at most two too large
+	}
 }
 
 // handOut gives the left-over units, fewer than there are parts, one each.
-func handOut(parts []int64, remainders, weights []Weight, left uint64) {
+func (d *Divider) handOut(weights []Weight, left uint64) {
 	if left == 0 {
 		return
 	}
-	order := make([]int, len(parts))
+	order := d.order[:len(d.parts)]
 	for i := range order {
-		order[i] = i
+		order[i] = int32(i)
 	}
-	sort.SliceStable(order, func(i, j int) bool {
-		a, b := order[i], order[j]
-		if c := remainders[a].Cmp(remainders[b]); c != 0 {
-			return c > 0
+	slices.SortFunc(order, func(a, b int32) int {
+		if c := d.remainders[b].Cmp(d.remainders[a]); c != 0 {
+			return c
 		}
-		return weights[a].Cmp(weights[b]) > 0
+		if c := weights[b].Cmp(weights[a]); c != 0 {
+			return c
+		}
+		return int(a - b)
 	})
 	for _, i := range order[:left] {
-		parts[i]++
+		d.parts[i]++
 	}
 }

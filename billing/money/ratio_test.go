@@ -79,6 +79,25 @@ func TestApportion(t *testing.T) {
 	})
 }
 
+// The arithmetic of 64 and 128 bits is that of big integers, ties included.
+func TestRatiosAreThoseOfBigIntegers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ws := nonZero(weights().Draw(t, "weights"))
+		if rapid.Bool().Draw(t, "near the edge") {
+			ws = []money.Weight{{Hi: 1<<62 - 1, Lo: ws[0].Lo}, {Hi: rapid.Uint64Range(0, 3).Draw(t, "hi"), Lo: ^uint64(0)}, ws[0]}
+		}
+		var wide []*big.Int
+		for _, w := range ws {
+			wide = append(wide, bigWeight(w))
+		}
+		got, err := money.Ratios(ws)
+		want, err2 := money.RatiosOf(wide)
+		if err != nil || err2 != nil || !slices.Equal(got, want) {
+			t.Fatalf("%v, want %v, %v, %v", got, want, err, err2)
+		}
+	})
+}
+
 // Sorted by key, the result belongs to the key, whatever the order of arrival.
 func TestPermutation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
