@@ -232,7 +232,7 @@ func (f *nodeFold) partitions(want int) []*placedPart {
 				MemorySlices: 1, DeviceSlices: 1, ComputeSlices: 1, Mode: f.mode, Replicas: f.replicas,
 			}}
 			if p == nil && f.migEnabled() {
-				pp.unpartitioned = d.seen()
+				pp.unpartitioned, pp.Mode = d.seen(), ModeMIG
 			}
 			out = append(out, pp)
 			continue

@@ -64,6 +64,9 @@ func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*pla
 				MemorySlices: max(1, profiles[i].MemorySlices), DeviceSlices: max(1, slices), ComputeSlices: profiles[i].ComputeSlices,
 				Mode: mode, Replicas: f.migReplicas(p.profile),
 			}}
+			if mode == ModeMIG && f.migEnabled() {
+				pp.unpartitioned = intersect(d.seen(), complement(e.seen, f.hour))
+			}
 			out = append(out, pp)
 		}
 	}
@@ -88,7 +91,9 @@ func (p *part) resolved(m Model) Profile {
 	return Profile{Name: p.profile, ComputeSlices: min(slices, max(1, m.ComputeSlices)), MemorySlices: slices}
 }
 
-// migReplicas is how many pods may share one instance of the profile.
+// migReplicas is how many pods may share one instance of the profile by time-slicing.
+// Compute instances (1c.3g.20gb) are no slots: who holds one alone holds the instance,
+// and several share it.
 func (f *nodeFold) migReplicas(profile string) int {
 	if f.node == nil {
 		return 1
@@ -106,6 +111,7 @@ func (f *nodeFold) migReplicas(profile string) int {
 type epoch struct {
 	interval
 	instances []*part
+	seen      []interval // when any of them existed
 }
 
 // scrapesOf are the scrapes of a device, seen through any of its instances: a scrape
@@ -193,7 +199,10 @@ func epochs(instances []*part, exist [][]interval, hour interval) []epoch {
 		case n > 0 && len(out[n-1].instances) == 0:
 			out[n-1].end, out[n-1].instances = piece.end, now
 		default:
-			out = append(out, epoch{piece, now})
+			out = append(out, epoch{interval: piece, instances: now})
+		}
+		if len(now) > 0 {
+			out[len(out)-1].seen = append(out[len(out)-1].seen, piece)
 		}
 	}
 	if len(out) == 1 && len(out[0].instances) == 0 {

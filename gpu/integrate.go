@@ -108,8 +108,10 @@ func (in *integration) edges() []int64 {
 // claim is what one holder takes up at an instant.
 type claim struct {
 	h        *holder
+	members  int // pods that hold the same claim now
 	used     uint64
-	spread   int64 // part of used that is spread residual; negative where use was scaled down
+	inUse    uint64 // what of it is known to be in use: a cap counts as used, and is no measurement
+	spread   int64  // part of used that is spread residual; negative where use was scaled down
 	method   Method
 	measured bool
 	sample   int64 // time of the sample behind it, -1 without
@@ -135,7 +137,15 @@ func (in *integration) segment(seg interval) {
 		claims = append(claims, c)
 		slots += h.replicas
 	}
+	if pp.Mode == ModeDRA {
+		countMembers(claims)
+	}
 	residual := in.resolve(claims, slots, device, hasDevice)
+	for i := range claims {
+		if c := &claims[i]; c.method == ProcessUID || c.method == ProcessName {
+			c.inUse = c.used
+		}
+	}
 	in.account(seg, claims, slots, residual, hasDevice)
 }
 
@@ -214,9 +224,12 @@ func (in *integration) estimate(c *claim, left uint64, hasDevice bool, sample in
 	case pp.Mode == ModeMPS && pp.Replicas > 0 && c.h.replicas > 0:
 		// The daemon pins each client to its part (set_default_device_pinned_mem_limit).
 		c.used, c.method = mulDiv(in.usable, uint64(c.h.replicas), uint64(pp.Replicas)), Limit
-		c.measured = hasDevice
+		c.measured, c.inUse = hasDevice, min(c.used, mulDiv(left, uint64(c.h.replicas), uint64(slots)))
+		return
 	case c.h.limit > 0:
 		c.used, c.method, c.measured = c.h.limit, Limit, false
+	case c.h.capacity > 0:
+		c.used, c.method, c.measured = c.h.capacity/uint64(max(1, c.members)), Limit, false
 	case hasDevice && claims == 1 && missing == 1 && !pp.data.perPod && !pp.data.copied && (pp.whole() || pp.Mode != ModeTimeSlicing || c.h.flags&FlagPlacementInferred == 0):
 		c.used, c.method, c.measured, c.sample = left, SoleHolder, true, sample
 	case hasDevice && slots > 0:
@@ -230,6 +243,7 @@ func (in *integration) estimate(c *claim, left uint64, hasDevice bool, sample in
 	default:
 		c.used, c.method = in.usable/uint64(missing), Even
 	}
+	c.inUse = c.used
 	if c.h.flags&FlagPlacementInferred != 0 && c.method < ReplicaRequest && c.method != Limit {
 		c.method = ReplicaRequest
 	}
@@ -249,7 +263,7 @@ func mulDiv(a, b, d uint64) uint64 {
 // takesAll reports whether a claim pays the whole partition whatever it uses.
 func (in *integration) takesAll(c claim, alone bool) bool {
 	pp := in.pp
-	return c.h.replicas > 0 && (pp.whole() || pp.Mode == ModeDRA && alone || pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod)
+	return c.h.replicas > 0 && c.h.capacity == 0 && (pp.whole() || pp.Mode == ModeDRA && alone || pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod)
 }
 
 // demands returns what a claim takes up under each definition, in units of 1/scale
@@ -265,6 +279,9 @@ func (in *integration) demands(c claim, scale uint64, alone bool) [columns]uint6
 	case c.h.replicas == 0: // rogue: pays what it uses
 	case c.h.limit > 0:
 		reserved = min(c.h.limit, in.usable) * scale
+		replica = reserved
+	case c.h.capacity > 0 && c.members == 1:
+		reserved = min(c.h.capacity, in.usable) * scale
 		replica = reserved
 	case pp.Mode == ModeDRA: // inside a claim that pods share, by use
 	case pp.Mode == ModeMPS && pp.Replicas > 0:
@@ -298,6 +315,14 @@ func (in *integration) account(seg interval, claims []claim, held int, unattribu
 			sums[k] += demands[i][k]
 		}
 	}
+	var unused [columns]uint64
+	capped := false
+	if pp.Mode == ModeDRA {
+		unused, capped = claimIdle(claims, scale)
+		for k := range sums {
+			sums[k] += unused[k]
+		}
+	}
 	var given [columns]uint64
 	give := func(a *accumulator, k int, amount uint64) {
 		p := mulDiv(dt<<pieceBits, amount, max(usable, sums[k]))
@@ -310,6 +335,12 @@ func (in *integration) account(seg interval, claims []claim, held int, unattribu
 			give(a, k, demands[i][k])
 		}
 		in.memo(a, seg, c, demands[i][colMaxNone]/scale, usable, sums[colUsed])
+	}
+	if unused[colRequestNone] > 0 {
+		a := in.row(rowKey{category: ClaimIdle, method: NoMethod})
+		for k := range unused {
+			give(a, k, unused[k])
+		}
 	}
 	if stray > 0 {
 		a := in.row(rowKey{category: Unattributed, method: NoMethod})
@@ -325,7 +356,7 @@ func (in *integration) account(seg interval, claims []claim, held int, unattribu
 		free = MIGUnpartitioned
 	case len(claims) == 0 && !hasDevice:
 		free = NoTelemetry
-	case pp.Mode == ModeDRA && len(claims) > 0:
+	case pp.Mode == ModeDRA && len(claims) > 0 && !capped:
 		free = ClaimIdle
 	case pp.Replicas > 1 && held >= pp.Replicas && pp.Mode != ModeFraction:
 		free = SlotHeld
@@ -372,12 +403,12 @@ func (in *integration) memo(a *accumulator, seg interval, c claim, held, usable,
 		a.gap += int64(dt)
 		return
 	}
-	a.addUsed(c.used, dt)
+	a.addUsed(c.inUse, dt)
 	a.measured += int64(dt)
-	a.peak = max(a.peak, c.used)
+	a.peak = max(a.peak, c.inUse)
 	bucket := 0
-	if m := in.pp.UsableBytes; m > 0 && c.used > 0 {
-		bucket = int(min(uint64(HistogramBuckets-1), mulDiv(c.used, HistogramBuckets, m)))
+	if m := in.pp.UsableBytes; m > 0 && c.inUse > 0 {
+		bucket = int(min(uint64(HistogramBuckets-1), mulDiv(c.inUse, HistogramBuckets, m)))
 	}
 	a.histogram[bucket] += int64(dt)
 	if c.sample >= seg.start && c.sample < seg.end {

@@ -51,6 +51,7 @@ var InventoryMetrics = []string{
 	"kube_node_info", "kube_node_labels", "kube_node_created", "kube_node_status_capacity", "kube_node_status_condition",
 	"kube_pod_info", "kube_pod_labels", "kube_pod_annotations", "kube_pod_owner", "kube_pod_start_time", "kube_pod_completion_time",
 	"kube_pod_status_phase", "kube_pod_container_resource_requests", "kube_namespace_labels",
+	"kube_pod_resourceclaim_info", ClaimCapacityMetric,
 }
 
 // Inventory is what kube-state-metrics says of a cluster over a window.
@@ -58,8 +59,9 @@ type Inventory struct {
 	Nodes      map[string]*Node // by name
 	Pods       map[string]*Pod  // by UID
 	Namespaces map[string]map[string]string
-	resources  map[string]bool // further GPU resources
-	covered    []interval      // when the inventory itself was seen
+	resources  map[string]bool              // further GPU resources
+	claims     map[string]map[string]uint64 // bytes consumed, by claim and device
+	covered    []interval                   // when the inventory itself was seen
 	byName     map[string][]*Pod
 	onNode     map[string][]*Pod // each in the order of their UIDs
 	unlisted   map[string]*Pod   // pods that only device series name
@@ -87,7 +89,7 @@ type Node struct {
 
 // NewInventory builds an inventory from kube-state-metrics series.
 func NewInventory(series []Series, settings Settings, hour period.Span) *Inventory {
-	inv := &Inventory{Nodes: map[string]*Node{}, Pods: map[string]*Pod{}, Namespaces: map[string]map[string]string{}, byName: map[string][]*Pod{}, unlisted: map[string]*Pod{}, resources: map[string]bool{}}
+	inv := &Inventory{Nodes: map[string]*Node{}, Pods: map[string]*Pod{}, Namespaces: map[string]map[string]string{}, byName: map[string][]*Pod{}, unlisted: map[string]*Pod{}, resources: map[string]bool{}, claims: map[string]map[string]uint64{}}
 	for _, r := range settings.Resources {
 		inv.resources[resourceName(r)] = true
 	}
@@ -100,6 +102,8 @@ func NewInventory(series []Series, settings Settings, hour period.Span) *Invento
 			inv.addNode(s, sc)
 		case strings.HasPrefix(s.Metric, "kube_pod_"):
 			inv.addPod(s, sc)
+		case s.Metric == ClaimCapacityMetric:
+			inv.addClaim(s)
 		case s.Metric == "kube_namespace_labels":
 			inv.Namespaces[workloadLabel(s.Labels, "namespace")] = prefixed(s.Labels, "label_")
 		}

@@ -12,6 +12,7 @@ type holder struct {
 	flags    Flags
 	limit    uint64 // the most it may use, in bytes; 0 where nothing limits it
 	claim    string // the DRA claim it holds the partition by
+	capacity uint64 // that the claim consumes of it, in bytes; 0 where it holds all
 }
 
 // place finds out which pod holds which partition. Samples that name a pod place
@@ -39,6 +40,7 @@ func (f *nodeFold) place(parts []*placedPart, pods []*Pod) {
 			left[p.UID]--
 		}
 	}
+	f.claimed(parts, pods)
 	for _, pp := range parts {
 		sort.Slice(pp.holders, func(i, j int) bool { return pp.holders[i].uid < pp.holders[j].uid })
 	}
@@ -74,14 +76,15 @@ func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 		}
 		left[uid] = shareOut(requested, slots, func(i int) bool { return places[i].pp.whole() })
 		for i, n := range places {
-			if n.pp.part != nil && n.pp.part.claims[n.ref] != "" {
+			if n.pp.part != nil && n.pp.part.claims[n.ref].name != "" {
 				slots[i] = max(1, slots[i]) // a claim holds without a request
 			}
 			h := n.pp.hold(p, slots[i], 0)
 			h.byUID = n.ref.uid != ""
 			if n.pp.part != nil {
 				h.limit = max(h.limit, n.pp.part.limits[n.ref].bytes())
-				h.claim = n.pp.part.claims[n.ref]
+				claim := n.pp.part.claims[n.ref]
+				h.claim, h.capacity = claim.name, f.inv.capacity(claim)
 			}
 			h.cells = n.pp.data.cut(n.ref, p.life)
 			if f.inv.Pods[uid] == nil {
@@ -185,12 +188,24 @@ func (pp *placedPart) hold(p *Pod, replicas int, flags Flags) *holder {
 
 // roomiest picks where an unplaced unit of a pod's request goes: of the partitions
 // that offer the resource, the one with the least held during the pod's life, then
-// the first.
+// the first. An instance of a wrong or a longer name that has the size asked for
+// serves where none has the name.
 func (f *nodeFold) roomiest(parts []*placedPart, p *Pod) *placedPart {
+	for _, offers := range []func(*placedPart, *Pod) bool{f.offers, f.fits} {
+		if best := f.leastHeld(parts, p, func(pp *placedPart) bool { return offers(pp, p) }); best != nil {
+			return best
+		}
+	}
+	return nil
+}
+
+// leastHeld is the first of the partitions that will do with the least held during the
+// pod's life.
+func (f *nodeFold) leastHeld(parts []*placedPart, p *Pod, will func(*placedPart) bool) *placedPart {
 	var best *placedPart
 	var bestHeld int64
 	for _, pp := range parts {
-		if !pp.offers(p) {
+		if !will(pp) {
 			continue
 		}
 		var held int64
@@ -207,12 +222,26 @@ func (f *nodeFold) roomiest(parts []*placedPart, p *Pod) *placedPart {
 // offers reports whether the partition can serve one of the pod's requests. A MIG
 // instance serves its own profile's resource, and nvidia.com/gpu under the single
 // strategy.
-func (pp *placedPart) offers(p *Pod) bool {
-	if pp.Mode != ModeMIG {
-		return p.wholeRequest() > 0
+func (f *nodeFold) offers(pp *placedPart, p *Pod) bool {
+	if pp.Geometry == "" {
+		return p.wholeRequest() > 0 && pp.Mode != ModeMIG
 	}
 	for r, q := range p.Requests {
 		if q > 0 && (r == "nvidia_com_mig_"+resourceName(pp.Profile) || r == "nvidia_com_gpu" || r == "nvidia_com_mig_"+resourceName(pp.Profile)+"_shared") {
+			return true
+		}
+	}
+	return pp.Mode == ModePartition && p.wholeRequest() > 0
+}
+
+// fits reports whether a MIG instance has the size of one of the pod's requests.
+func (f *nodeFold) fits(pp *placedPart, p *Pod) bool {
+	m, ok := f.modelOf(pp)
+	if !ok || pp.Geometry == "" {
+		return false
+	}
+	for r, q := range p.Requests {
+		if want, ok := profileOfResource(r, m); q > 0 && ok && want.MemorySlices == pp.MemorySlices && want.ComputeSlices == pp.ComputeSlices {
 			return true
 		}
 	}
@@ -238,7 +267,7 @@ func (pp *placedPart) settleMode() {
 		case h.limit > 0 && pp.Mode != ModeMIG && pp.Mode != ModeMPS:
 			pp.Mode = ModeFraction
 			return
-		case h.claim != "" && pp.Mode != ModeMIG:
+		case h.claim != "":
 			pp.Mode = ModeDRA
 		}
 	}

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ type Pod struct {
 	Labels               map[string]string
 	Annotations          map[string]string
 	Requests             map[string]int64 // summed over containers: nvidia_com_gpu in devices, cpu in milli-cores, memory in bytes
+	Claims               []string         // DRA claims, namespace/name, in order
 	requestBy            map[string]int64
 	life                 interval
 	seen                 []interval
@@ -57,6 +59,13 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 	case "kube_pod_owner":
 		if kind := s.Labels["owner_kind"]; kind != "" && kind != "<none>" {
 			p.WorkloadKind, p.WorkloadName = workloadOf(kind, s.Labels["owner_name"])
+		}
+	case "kube_pod_resourceclaim_info":
+		if claim := s.Labels["resourceclaim_name"]; claim != "" {
+			if claim = p.Namespace + "/" + claim; !slices.Contains(p.Claims, claim) {
+				p.Claims = append(p.Claims, claim)
+				slices.Sort(p.Claims)
+			}
 		}
 	case "kube_pod_start_time":
 		p.started = int64(last * 1e6)

@@ -46,10 +46,12 @@ func newReadings(p *part) *readings {
 			device = append(device, point{t, sc.used})
 		}
 	}
-	for ref, l := range p.limits { // a pod that has not touched the GPU yet has a limit and no use
-		if _, ok := r.labels[ref]; !ok {
-			r.labels[ref] = 0
-			r.spans[ref] = l.seen
+	for _, seen := range []map[podRef]limit{p.limits, p.named} { // a pod that has not touched the GPU yet has a limit and no use
+		for ref, l := range seen {
+			if _, ok := r.labels[ref]; !ok {
+				r.labels[ref] = 0
+				r.spans[ref] = l.seen
+			}
 		}
 	}
 	r.device = cells(device, r.every, everlasting)

@@ -11,6 +11,10 @@ func (f *nodeFold) expectedDevices(pods []*Pod) int {
 		if t, ok := LookupInstanceType(f.node.InstanceType); ok {
 			return t.GPUs
 		}
+		if _, each, ok := f.singleProfile(); ok && len(f.devices) == 0 {
+			n := max(1, int(f.node.wholeGPUCapacity())/max(1, labelReplicas(f.node)))
+			return (n + each - 1) / each
+		}
 		if n, err := strconv.Atoi(f.node.Labels["nvidia_com_gpu_count"]); err == nil && n > 0 && f.node.Labels["nvidia_com_mig_strategy"] != "single" {
 			return n
 		}

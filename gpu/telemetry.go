@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"math"
+	"regexp"
 	"sort"
 	"strings"
 	"time"
@@ -35,8 +36,9 @@ type part struct {
 	// intervals are the series' own median gaps: where two exporters or replicas scrape
 	// one device a second apart, the gaps between their merged samples say nothing.
 	intervals []time.Duration
-	limits    map[podRef]limit  // the most each pod may use, where something enforces it
-	claims    map[podRef]string // DRA claims by pod
+	limits    map[podRef]limit    // the most each pod may use, where something enforces it
+	named     map[podRef]limit    // pods that series without a figure for the part name
+	claims    map[podRef]claimRef // DRA claims by pod
 }
 
 // scrape is what one scrape says of a part's used bytes.
@@ -84,10 +86,7 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 			continue
 		}
 		s = how.canonical(s)
-		uuid := s.Labels["UUID"]
-		if uuid == "" {
-			uuid = s.Labels["uuid"]
-		}
+		uuid, slot := replicaOf(first(s.Labels, "UUID", "uuid"))
 		if uuid == "" {
 			continue
 		}
@@ -102,7 +101,7 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 		if n := nodeOf(s, inv); n != "" {
 			d.node = n
 		}
-		d.add(s, how, spanMicros(hour))
+		d.add(s, how, spanMicros(hour), slot)
 	}
 	for _, d := range t.devices {
 		for _, p := range d.parts {
@@ -112,13 +111,71 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 	return t
 }
 
-func (d *device) add(s Series, how reading, hour interval) {
+// replicaOf tells the device from the replica where an exporter writes the kubelet's
+// device ids: GPU-…::2, or GPU-…-2 after a whole UUID.
+func replicaOf(id string) (uuid, replica string) {
+	if uuid, replica, ok := strings.Cut(id, "::"); ok {
+		return uuid, replica
+	}
+	if m := suffixedUUID.FindStringSubmatch(id); m != nil {
+		return m[1], m[2]
+	}
+	return id, ""
+}
+
+var suffixedUUID = regexp.MustCompile(`^((?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([0-9]+)$`)
+
+// part returns the device's part of a key, which it has from now on.
+func (d *device) part(key partKey) *part {
+	p := d.parts[key]
+	if p == nil {
+		p = &part{partKey: key, scrapes: map[int64]*scrape{}, limits: map[podRef]limit{}, named: map[podRef]limit{}, claims: map[podRef]claimRef{}}
+		d.parts[key] = p
+	}
+	return p
+}
+
+// show says that a part was there, and with whom, without a figure of its memory.
+func (p *part) show(s Series) {
+	ref, named := podOf(s)
+	for _, x := range s.Samples {
+		at := x.UnixMilli * 1000
+		if p.scrapes[at] == nil {
+			p.scrapes[at] = &scrape{}
+		}
+		if named {
+			p.named[ref] = p.named[ref].with("", 0, at)
+		}
+	}
+	if claim, ok := claimOf(s.Labels); ok && named {
+		p.claims[ref] = claim
+	}
+}
+
+// claimedInstance reports whether a series of a whole GPU carries the claim of one of
+// its MIG instances, as dcgm-exporter up to 4.8.2 does, and which.
+func claimedInstance(l map[string]string) (partKey, bool) {
+	if l["GPU_I_ID"] != "" || l["dra_mig_profile"] == "" {
+		return partKey{}, false
+	}
+	return partKey{first(l, "dra_mig_device_uuid", "dra_device_name"), l["dra_mig_profile"]}, true
+}
+
+func (d *device) add(s Series, how reading, hour interval, slot string) {
 	fam := how.fam
 	key := partKey{s.Labels["GPU_I_ID"], s.Labels["GPU_I_PROFILE"]}
+	if instance, ok := claimedInstance(s.Labels); ok {
+		d.part(instance).show(s)
+		s.Labels = map[string]string{} // the figure is the parent's, and no pod's
+	} else if key.gi != "" && (fam == famEngine || fam == famUtil) {
+		d.part(key).show(s)
+	}
 	p := d.parts[key]
 	if p == nil && fam.memory() {
-		p = &part{partKey: key, scrapes: map[int64]*scrape{}, limits: map[podRef]limit{}, claims: map[podRef]string{}}
-		d.parts[key] = p
+		p = d.part(key)
+	}
+	if slot == "" {
+		slot = s.Labels["vgpu"]
 	}
 	if p != nil && fam == famUsed {
 		if every := observedInterval(s.Samples); every > 0 {
@@ -126,8 +183,8 @@ func (d *device) add(s Series, how reading, hour interval) {
 		}
 	}
 	ref, named := podOf(s)
-	if claim := s.Labels["dra_claim_name"]; claim != "" && named && p != nil {
-		p.claims[ref] = s.Labels["dra_claim_namespace"] + "/" + claim
+	if claim, ok := claimOf(s.Labels); ok && named && p != nil {
+		p.claims[ref] = claim
 	}
 	for _, x := range s.Samples {
 		v, ok := d.accept(x.Value, how)
@@ -165,7 +222,7 @@ func (d *device) add(s Series, how reading, hour interval) {
 			sc.addShare(ref, containerShare(s.Labels), uint64(v))
 			continue
 		}
-		sc.add(fam, uint64(v), ref, named, s.Labels["vgpu"])
+		sc.add(fam, uint64(v), ref, named, slot)
 	}
 }
 
