@@ -3,7 +3,6 @@ package allocate
 import (
 	"errors"
 	"fmt"
-	"math/big"
 	"math/bits"
 	"slices"
 	"sort"
@@ -68,6 +67,8 @@ func (x *Splitter) Compute(w Window, see func(Contribution)) (*Vectors, error) {
 		return nil, err
 	}
 	s.settleVacancies()
+	s.byHour = s.sharesByHour()
+	hourly := func(t *target) money.Weight { return t.hourly }
 	var ready, uncovered uint64 // in units of scale
 	for i := range s.w.Hours {
 		h := &s.w.Hours[i]
@@ -83,13 +84,30 @@ func (x *Splitter) Compute(w Window, see func(Contribution)) (*Vectors, error) {
 		if h.Seen && s.divides() {
 			s.requests(h, overlap)
 		}
+		s.enter(h.Start, h.Pool, nodeItself)
+		s.endHour(hourly)
 	}
 	s.rest(ready, uncovered)
+	s.endHour(func(t *target) money.Weight { return t.weight }) // what belongs to no hour
 	v := &Vectors{split: s, window: x.window}
 	if s.unknown > 0 {
 		v.Findings = append(v.Findings, "the memory that the driver keeps is not known: collect DCGM_FI_DEV_FB_RESERVED; driver_reserved has no line for it there")
 	}
 	return v, v.settleParts()
+}
+
+// nodeItself stands for a device in a term that is of a node's whole hour.
+const nodeItself = "the node"
+
+// sharesByHour reports whether remainders of node scope are shared out hour by hour.
+func (s *split) sharesByHour() bool {
+	hours := 0
+	for i := range s.w.Hours {
+		if s.overlap(s.w.Hours[i].Start) > 0 {
+			hours++
+		}
+	}
+	return hours > 1 && (s.p.ComponentSplit == policy.SCAD || s.p.Idle.OnNode(s.divides()))
 }
 
 // divides reports whether the policy looks at CPU and memory at all.
@@ -306,18 +324,10 @@ func (s *split) partsRemainder(category string, micros uint64) {
 
 // addPart gives a target time of CPU or memory, in units of 2^-20 µs.
 func (s *split) addPart(t *target, m gpu.Method, units, times uint64) {
-	if units == 0 {
+	by := factors{times, 1, 1}
+	if s.byHour && ofNode(t.rule, t.Component) && units > 0 {
+		s.waiting = append(s.waiting, waiting{t, units, by})
 		return
 	}
-	s.of(t)
-	w, _ := money.W(units).Mul(times)
-	t.gain(m, w)
-	if s.trace != nil {
-		c := s.place
-		c.Target, c.Method, c.PriceWeight, c.Slices, c.Of = t.Target, m, 1, 1, 1
-		micros := new(big.Int).Mul(new(big.Int).SetUint64(units), new(big.Int).SetUint64(times))
-		micros.Quo(micros, new(big.Int).SetUint64(s.scale<<fineBits))
-		c.ShareMicros = micros.Uint64()
-		s.trace(c)
-	}
+	s.addUnits(t, m, units, by)
 }

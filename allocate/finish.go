@@ -55,7 +55,7 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 			sh.Method = gpu.NoMethod
 		}
 		sh.ByMethod[sh.Method] = ratio
-		move = move || t.rule != nil && !stays(t.rule, c)
+		move = move || t.rule != nil && !s.settled(t.rule, c)
 		mixed = mixed || t.byMethod != nil
 		k++
 	}
@@ -107,6 +107,11 @@ func (s *split) unseen(c billing.Component, part money.Ratio, onGPU bool) ([]Sha
 	return s.moveOnNode([]Share{out}, make([]money.Weight, 1))
 }
 
+// settled reports whether nothing is left to do about a remainder.
+func (s *split) settled(rule *policy.Rule, c billing.Component) bool {
+	return stays(rule, c) || s.byHour && ofNode(rule, c) && !rule.Climb
+}
+
 // stays reports whether a rule leaves a remainder where the walk put it.
 func stays(rule *policy.Rule, c billing.Component) bool {
 	if rule.Policy == policy.Fixed || rule.Policy == policy.Headroom {
@@ -150,13 +155,13 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 	var out []Share
 	for _, sh := range shares {
 		rule := s.ruleFor(sh.Category, sh.Pool)
-		if sh.PodUID != "" || sh.Category == PodCategory || stays(&rule, sh.Component) {
+		if sh.PodUID != "" || sh.Category == PodCategory || s.settled(&rule, sh.Component) {
 			out = append(out, sh)
 			continue
 		}
 		var moved []Share
 		var err error
-		if rule.Policy == policy.Headroom {
+		if rule.Policy == policy.Headroom && !s.byHour {
 			var own Share
 			own, sh = s.headroom(sh, &rule, whole, room)
 			if own.Ratio > 0 || own.GPURatio > 0 {
@@ -169,7 +174,7 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 		switch {
 		case rule.Policy == policy.Fixed:
 			moved, err = s.payers().fixed(sh, rule, s.w.Span.Start)
-		case rule.Beyond() || len(receivers) == 0:
+		case rule.Beyond() || s.byHour || len(receivers) == 0:
 			moved, err = s.moveWide(sh, rule)
 		default:
 			moved, err = spread(sh, shares, receivers, weights, &rule)

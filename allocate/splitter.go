@@ -22,11 +22,13 @@ type Splitter struct {
 	owners  *policy.Owners
 	changes []time.Time // when some rule of owners begins or ends
 
+	targets    map[string]*target // by key
 	frames     map[frame]*frame
 	latest     *frame
 	pods       map[string]*podTargets
 	remainders map[remainderKey]*target
 	geometries map[geometryKey][2]uint64
+	movedTo    map[movedKey]*target
 
 	window  uint64 // counts the windows: a target's entry is of one of them
 	touched []*target
@@ -48,21 +50,23 @@ func NewSplitter(p *policy.Policy, owners *policy.Owners) *Splitter {
 	return x
 }
 
-// mostPods bounds what a Splitter remembers.
-const mostPods = 1 << 12
+// mostTargets bounds what a Splitter remembers.
+const mostTargets = 1 << 13
 
 func (x *Splitter) forget() {
+	x.targets = map[string]*target{}
 	x.frames = map[frame]*frame{}
 	x.pods = map[string]*podTargets{}
 	x.remainders = map[remainderKey]*target{}
 	x.geometries = map[geometryKey][2]uint64{}
+	x.movedTo = map[movedKey]*target{}
 	x.before.touched, x.before.ordered, x.latest = nil, nil, nil
 }
 
 // begin starts the next window.
 func (x *Splitter) begin() {
 	x.window++
-	if len(x.pods) > mostPods || len(x.remainders) > mostPods || len(x.geometries) > mostPods {
+	if len(x.targets) > mostTargets || len(x.pods) > mostTargets || len(x.geometries) > mostTargets {
 		x.forget()
 	}
 	x.touched, x.lent = x.touched[:0], 0
@@ -131,12 +135,24 @@ func (e *entry) gain(m gpu.Method, w money.Weight) {
 	e.weight, _ = e.weight.Add(w)
 }
 
+// intern returns the one target of a meaning.
+func (x *Splitter) intern(t Target, rule *policy.Rule) *target {
+	key := t.key()
+	known := x.targets[key]
+	if known == nil {
+		known = &target{Target: t, key: key, rule: rule}
+		x.targets[key] = known
+	}
+	return known
+}
+
 // entry gathers a target's part while its window is walked.
 type entry struct {
 	weight   money.Weight // with the model's price weight: decides the ratio
 	time     money.Weight // without: device time
 	method   gpu.Method   // the rung behind weight, where it is one
 	byMethod *methodWeights
+	hourly   money.Weight // of the hour under way, where that matters
 	used     int64
 	held     int64
 	measured int64
@@ -211,16 +227,9 @@ func (s *split) pod(known *podTargets, at time.Time, change int, f *frame, c bil
 			return t.target
 		}
 	}
-	t := &target{Target: Target{
+	t := s.intern(Target{
 		Component: c, PodUID: known.uid, Category: category, MovedBy: movedBy, Model: f.model, Mode: f.mode, Pool: f.pool, Owner: s.ownerOf(known, at, change, f),
-	}}
-	t.key = t.Target.key()
-	for i := range known.list {
-		if o := &known.list[i]; o.frame == f && o.key == t.key {
-			t = o.target
-			break
-		}
-	}
+	}, nil)
 	known.list = append(known.list, podTarget{f, change, c, category, movedBy, t})
 	return t
 }
@@ -256,7 +265,7 @@ func (s *split) remainder(category string, f *frame, c billing.Component) *targe
 		rule := s.ruleFor(category, f.pool)
 		t := Target{Component: c, Category: category, Model: f.model, Mode: f.mode, Pool: f.pool, Owner: s.p.PayerOf(category, f.pool, f.account)}
 		t = payers{s.p, s.owners}.target(t, rule, f.cluster, f.account, s.at)
-		known = &target{Target: t, key: t.key(), rule: &rule}
+		known = s.intern(t, &rule)
 		s.remainders[k] = known
 	}
 	return known

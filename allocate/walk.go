@@ -24,6 +24,8 @@ type split struct {
 	at      time.Time    // the hour under way: whose rules of ownership hold
 	changed int          // change of at
 	steady  bool         // no owner changes within it
+	byHour  bool         // several hours, and rules of node scope: weights are in 2^-20 µs
+	waiting []waiting    // remainders that the hour's end shares out
 	slices  uint64       // least common multiple of the partitions' normalisers
 	priced  bool         // several models: price weights decide
 	pool    string       // node pool of the hour under way
@@ -38,6 +40,14 @@ type factors struct {
 	overlap uint64 // of the hour, in units of step
 	slices  uint64 // μ × the window's slices
 	price   uint64 // w(model)
+}
+
+// weight is what so many units of time weigh.
+func (by factors) weight(units uint64) money.Weight {
+	w, _ := money.W(units).Mul(by.overlap)
+	w, _ = w.Mul(by.slices)
+	w, _ = w.Mul(by.price)
+	return w
 }
 
 // settleUnits chooses the integers that make every weight exact.
@@ -315,11 +325,34 @@ func (s *split) onlyModel() string {
 
 // add gives a target micros of device time.
 func (s *split) add(t *target, m gpu.Method, micros uint64, by factors) {
-	if micros == 0 {
+	switch {
+	case micros == 0:
+	case !s.byHour:
+		s.weigh(t, m, micros, by)
+		if s.trace != nil {
+			s.tell(t, m, micros, by)
+		}
+	case ofNode(t.rule, billing.GPU):
+		s.waiting = append(s.waiting, waiting{t, micros << fineBits, by})
+	default:
+		s.addUnits(t, m, micros<<fineBits, by)
+	}
+}
+
+// addUnits gives a target units of 2^-20 µs, of a device's time or of CPU or memory.
+func (s *split) addUnits(t *target, m gpu.Method, units uint64, by factors) {
+	if units == 0 {
 		return
 	}
+	s.weigh(t, m, units, by)
+	if s.trace != nil {
+		s.tell(t, m, units>>fineBits, by)
+	}
+}
+
+func (s *split) weigh(t *target, m gpu.Method, units uint64, by factors) {
 	s.of(t)
-	w, _ := money.W(micros).Mul(by.overlap)
+	w, _ := money.W(units).Mul(by.overlap)
 	w, _ = w.Mul(by.slices)
 	t.time, _ = t.time.Add(w)
 	w, ok := w.Mul(by.price)
@@ -327,8 +360,8 @@ func (s *split) add(t *target, m gpu.Method, micros uint64, by factors) {
 		panic("allocate: weight beyond 128 bits")
 	}
 	t.gain(m, w)
-	if s.trace != nil {
-		s.tell(t, m, micros, by)
+	if s.byHour {
+		t.hourly, _ = t.hourly.Add(w)
 	}
 }
 
@@ -341,6 +374,9 @@ func (s *split) tell(t *target, m gpu.Method, micros uint64, by factors) {
 	}
 	c.OverlapSeconds = by.overlap * s.step
 	c.Slices, c.Of = by.slices, s.slices
+	if t.Component != "" {
+		c.Slices, c.Of = 1, 1
+	}
 	s.trace(c)
 }
 

@@ -112,6 +112,9 @@ type nodeFold struct {
 func (f *nodeFold) fold() (NodeHour, bool) {
 	uncovered := f.settleReady()
 	nh := NodeHour{Node: f.name, InstanceID: f.instanceID, ProviderID: f.providerID, ReadyMicros: total(f.ready), UncoveredMicros: uncovered}
+	if n := len(f.ready); n > 0 {
+		nh.ReadyStartMicros, nh.ReadyEndMicros = f.ready[0].start-f.hour.start, f.ready[n-1].end-f.hour.start
+	}
 	if f.node != nil {
 		nh.CPUMilli, nh.MemoryBytes = f.node.CPUMilli, f.node.MemoryBytes
 		nh.Pool, nh.InstanceType = f.node.Pool, f.node.InstanceType
@@ -191,10 +194,15 @@ func (f *nodeFold) pods() []*Pod {
 func (f *nodeFold) lived(p *Pod) int64 { return total(intersect([]interval{p.life}, f.within)) }
 
 func (f *nodeFold) podUse(p *Pod) PodUse {
-	return PodUse{
+	u := PodUse{
 		PodUID: p.UID, LifeMicros: f.lived(p),
 		CPUMilli: p.Requests["cpu"], Memory: p.Requests["memory"], GPUs: p.gpuRequest(),
 	}
+	if lived := intersect([]interval{p.life}, f.within); len(lived) > 0 {
+		u.StartMicros = lived[0].start - f.hour.start
+	}
+	u.CPUUsedMilli, u.MemoryUsed = p.usage(p.life.clip(f.hour).length())
+	return u
 }
 
 func (p *Pod) gpuRequest() int64 {

@@ -431,13 +431,16 @@ func add128(hi, lo *uint64, a, b uint64) {
 }
 
 // byteSeconds rounds byte-microseconds to the nearest byte-second.
-func byteSeconds(hi, lo uint64) int64 {
-	const us = 1_000_000
-	lo, c := bits.Add64(lo, us/2, 0)
+func byteSeconds(hi, lo uint64) int64 { return int64(div128(hi, lo, 1_000_000)) }
+
+// div128 divides and rounds to the nearest; what is beyond an int64 becomes the largest.
+func div128(hi, lo, d uint64) uint64 {
+	const most = ^uint64(0) >> 1
+	lo, c := bits.Add64(lo, d/2, 0)
 	hi += c
-	if hi >= us {
-		return int64(^uint64(0) >> 1)
+	if hi >= d {
+		return most
 	}
-	q, _ := bits.Div64(hi, lo, us)
-	return int64(min(q, ^uint64(0)>>1))
+	q, _ := bits.Div64(hi, lo, d)
+	return min(q, most)
 }

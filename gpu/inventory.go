@@ -124,6 +124,11 @@ func NewInventory(series []Series, settings Settings, hour period.Span) *Invento
 		inv.byName[key] = append(inv.byName[key], p)
 		inv.onNode[p.Node] = append(inv.onNode[p.Node], p)
 	}
+	for _, s := range series {
+		if s.Metric == cpuMetric || s.Metric == memoryMetric {
+			inv.addUsage(s, spanMicros(hour))
+		}
+	}
 	return inv
 }
 
@@ -254,6 +259,8 @@ type Settings struct {
 	Resources []string
 	// Modes override the sharing mode by node pool; the first match wins.
 	Modes []ModeOverride
+	// Usage reads what pods use of CPU and memory, from cAdvisor.
+	Usage bool
 }
 
 // ModeOverride sets the sharing mode of a pool's whole GPUs.

@@ -20,6 +20,8 @@ type Pod struct {
 	Requests             map[string]int64 // summed over containers: nvidia_com_gpu in devices, cpu in milli-cores, memory in bytes
 	Claims               []string         // DRA claims, namespace/name, in order
 	requestBy            map[string]int64
+	cpuMicros            int64  // used of a core within the hour
+	memoryHi, memoryLo   uint64 // used within the hour, in byte-µs
 	life                 interval
 	seen                 []interval
 	running              []interval

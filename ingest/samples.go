@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sort"
 	"time"
 
@@ -61,7 +62,11 @@ func Fold(ctx context.Context, src Source, equal map[string]string, settings gpu
 func foldChunk(ctx context.Context, src Source, equal map[string]string, settings gpu.Settings, hours []time.Time) (Chunk, error) {
 	c := Chunk{Span: period.Span{Start: hours[0], End: hours[len(hours)-1].Add(time.Hour)}}
 	read := c.Span.Grow(gpu.Neighbourhood)
-	inventory, err := c.read(ctx, src, Selector{Metrics: gpu.InventoryMetrics, Equal: equal}, read)
+	families := gpu.InventoryMetrics
+	if settings.Usage {
+		families = append(slices.Clone(families), gpu.UsageMetrics...)
+	}
+	inventory, err := c.read(ctx, src, Selector{Metrics: families, Equal: equal}, read)
 	if err != nil {
 		return c, fmt.Errorf("inventory: %w", err)
 	}

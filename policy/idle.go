@@ -108,35 +108,48 @@ func (i *Idle) validate() error {
 // Wide reports whether any rule can look beyond the node, so that a node's shares
 // depend on the whole cluster.
 func (i *Idle) Wide() bool {
-	wide := i.Default.Wide()
-	for _, category := range Categories {
-		if r := i.own(category); r != nil {
-			wide = wide || r.Wide()
-		}
-		for k := range i.Pools {
-			if r := i.Pools[k].own(category); r != nil {
-				wide = wide || r.Wide()
-			}
-		}
-	}
+	wide := false
+	i.each(func(_ string, r *Rule) { wide = wide || r.Wide() })
 	return wide
+}
+
+// OnNode reports whether any rule shares a remainder out over those charged for the
+// node; parts says that CPU and memory are divided, which have no device.
+func (i *Idle) OnNode(parts bool) bool {
+	on := false
+	i.each(func(category string, r *Rule) {
+		scope := r.Scope
+		if scope == "" {
+			scope = scopeOf(category)
+		}
+		shares := r.Policy == Proportional || r.Policy == EvenSplit || r.Policy == Replica || r.Policy == Headroom
+		on = on || shares && !r.Beyond() && (parts || r.Climb || scope == ScopeNode)
+	})
+	return on
 }
 
 // Lookback is the longest that any rule looks back for a node's last tenants; 0 where
 // none does.
 func (i *Idle) Lookback() time.Duration {
 	most := int64(0)
-	look := func(r *Rule) {
-		if r != nil {
-			most = max(most, r.LookbackMicros())
+	i.each(func(_ string, r *Rule) { most = max(most, r.LookbackMicros()) })
+	return time.Duration(most) * time.Microsecond
+}
+
+// each calls fn for every rule that is written down, the default for a category that
+// goes by it.
+func (i *Idle) each(fn func(category string, r *Rule)) {
+	fn("unallocated", &i.Default)
+	for _, category := range Categories {
+		if r := i.own(category); r != nil {
+			fn(category, r)
+		}
+		for k := range i.Pools {
+			if r := i.Pools[k].own(category); r != nil {
+				fn(category, r)
+			}
 		}
 	}
-	look(&i.Default)
-	look(i.Unallocated)
-	for k := range i.Pools {
-		look(i.Pools[k].Unallocated)
-	}
-	return time.Duration(most) * time.Microsecond
 }
 
 // checkOwn checks the rules of single categories in the order of Categories, after

@@ -244,7 +244,7 @@ func (a *allocation) newDay(ctx context.Context, tx pgx.Tx, day time.Time, lines
 		sortWindows(u.windows)
 	}
 	var err error
-	d.hours, err = loadHours(ctx, tx, a.nodes, d)
+	d.hours, err = loadHours(ctx, tx, a.nodes, d, a.o.Policy.Idle.Lookback())
 	return d, err
 }
 
@@ -285,7 +285,7 @@ func (a *allocation) putWindows(put func(string, ...any), d *dayWork, windows []
 		for _, l := range w.lines {
 			put("line %q %x %d", l.source, l.key, l.ordinal)
 		}
-		for _, hour := range w.span.Hours() {
+		for _, hour := range a.inputHours(w) {
 			nh, covered := d.hours.at(w.node, hour)
 			if nh == nil {
 				put("hour %d unseen %d", hour.Unix(), covered)

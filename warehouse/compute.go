@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -58,16 +60,25 @@ func (a *allocation) occupancyOf(ctx context.Context, tx pgx.Tx, d *dayWork, u *
 		if w.span.End.After(span.End) {
 			span.End = w.span.End
 		}
-		for _, hour := range w.span.Hours() {
+		for _, hour := range a.inputHours(w) {
 			if h, _ := d.hours.at(w.node, hour); h != nil {
 				ids = append(ids, h.id)
+				if hour.Before(span.Start) {
+					span.Start = hour
+				}
 			}
 		}
 	}
 	if len(ids) == 0 {
 		return noOccupancies(), nil
 	}
-	return loadOccupancy(ctx, tx, ids, span, a.o.Policy.ComponentSplit != policy.GPUAll)
+	slices.Sort(ids)
+	return loadOccupancy(ctx, tx, slices.Compact(ids), span, a.o.Policy.ComponentSplit != policy.GPUAll || a.o.Policy.Idle.Lookback() > 0)
+}
+
+// inputHours are the hours that a window is computed from.
+func (a *allocation) inputHours(w *windowWork) []time.Time {
+	return append(a.hoursBefore(w), w.span.Hours()...)
 }
 
 // window builds the pure split's input.
@@ -80,20 +91,39 @@ func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies) allocat
 		}
 	}
 	win.ListCost, win.ListMicros = listCost(w)
-	for _, start := range w.span.Hours() {
-		h := allocate.Hour{Start: start}
-		stored, covered := d.hours.at(w.node, start)
-		h.CoveredMicros = covered
-		if stored != nil {
-			h.Seen = true
-			h.NodeHour = gpu.NodeHour{
-				Node: stored.node.name, Pool: stored.pool, Hour: start, ReadyMicros: stored.readyMicros, UncoveredMicros: stored.unknownMicros, Devices: occ.devices[stored.id],
-				CPUMilli: stored.cpuMilli, MemoryBytes: stored.memoryBytes, Pods: occ.uses[stored.id],
-			}
+	for _, start := range a.hoursBefore(w) {
+		if h := storedHourOf(d, w, occ, start); h.Seen {
+			win.Before = append(win.Before, h)
 		}
-		win.Hours = append(win.Hours, h)
+	}
+	for _, start := range w.span.Hours() {
+		win.Hours = append(win.Hours, storedHourOf(d, w, occ, start))
 	}
 	return win
+}
+
+// hoursBefore are those before a window that a rule looks back to.
+func (a *allocation) hoursBefore(w *windowWork) []time.Time {
+	lookback := a.o.Policy.Idle.Lookback()
+	if lookback == 0 {
+		return nil
+	}
+	first := w.span.Start.Truncate(time.Hour)
+	return period.Span{Start: first.Add(-lookback).Truncate(time.Hour), End: first}.Hours()
+}
+
+func storedHourOf(d *dayWork, w *windowWork, occ *occupancies, start time.Time) allocate.Hour {
+	stored, covered := d.hours.at(w.node, start)
+	h := allocate.Hour{Start: start, CoveredMicros: covered}
+	if stored != nil {
+		h.Seen = true
+		h.NodeHour = gpu.NodeHour{
+			Node: stored.node.name, Pool: stored.pool, Hour: start, ReadyMicros: stored.readyMicros, UncoveredMicros: stored.unknownMicros, Devices: occ.devices[stored.id],
+			ReadyStartMicros: stored.readyStart, ReadyEndMicros: stored.readyEnd,
+			CPUMilli: stored.cpuMilli, MemoryBytes: stored.memoryBytes, Pods: occ.uses[stored.id],
+		}
+	}
+	return h
 }
 
 // nodeInfo says what the bill and the inventory know of a node. The bill's instance

@@ -211,7 +211,7 @@ func uuidText(id [16]byte) string {
 
 func (e *explaining) pinnedHours(ctx context.Context, nodes *nodeIndex, n *node) (*hourIndex, error) {
 	ix := &hourIndex{index: nodes, nodes: map[int32]map[int64]*storedHour{n.id: {}}, covered: map[int32]map[int64]int64{n.clusterID: {}}}
-	rows, err := e.tx.Query(ctx, `SELECT h.id, h.node_id, h.hour, h.sha256, h.ready_us, h.uncovered_us, h.pool, h.cpu_milli, h.memory_bytes
+	rows, err := e.tx.Query(ctx, `SELECT h.id, h.node_id, h.hour, h.sha256, h.ready_us, h.uncovered_us, h.pool, h.cpu_milli, h.memory_bytes, coalesce(h.ready_start_us, 0), coalesce(h.ready_end_us, 0)
 		FROM gpuledger.unit_node_hour u JOIN gpuledger.node_hour h ON h.id = u.node_hour_id
 		WHERE u.unit_id = $1`, e.unitID)
 	if err != nil {
@@ -220,7 +220,7 @@ func (e *explaining) pinnedHours(ctx context.Context, nodes *nodeIndex, n *node)
 	var h storedHour
 	var hour time.Time
 	var nodeID int32
-	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool, &h.cpuMilli, &h.memoryBytes}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool, &h.cpuMilli, &h.memoryBytes, &h.readyStart, &h.readyEnd}, func() error {
 		x := h
 		x.node = nodes.byID[nodeID]
 		if ix.nodes[nodeID] == nil {

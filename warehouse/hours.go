@@ -45,7 +45,7 @@ func (s *sampleSave) write(ctx context.Context, loadID int64, changed []*changed
 func (s *sampleSave) copyHours(ctx context.Context, loadID int64, changed []*changedHour) error {
 	hours, devices, pods, occ := newCopyRows(), newCopyRows(), newCopyRows(), newCopyRows()
 	for _, c := range changed {
-		hours.row(12)
+		hours.row(14)
 		hours.int8(c.id)
 		hours.int4(c.nodeID)
 		hours.timestamp(c.hour.Hour)
@@ -58,13 +58,17 @@ func (s *sampleSave) copyHours(ctx context.Context, loadID int64, changed []*cha
 		hours.int8(c.nh.MemoryBytes)
 		hours.bytea(c.sha[:])
 		hours.int8(loadID)
+		hours.int8(c.nh.ReadyStartMicros)
+		hours.int8(c.nh.ReadyEndMicros)
 		for _, p := range c.nh.Pods {
-			pods.row(6)
+			pods.row(9)
 			pods.int8(c.id)
 			pods.int8(c.pods[p.PodUID])
-			for _, v := range []int64{p.LifeMicros, p.CPUMilli, p.Memory, p.GPUs} {
+			for _, v := range []int64{p.LifeMicros, p.CPUMilli, p.Memory, p.GPUs, p.StartMicros} {
 				pods.int8(v)
 			}
+			pods.optInt8(p.CPUUsedMilli)
+			pods.optInt8(p.MemoryUsed)
 		}
 		for _, d := range c.nh.Devices {
 			if err := s.deviceRow(devices, c, d); err != nil {
@@ -78,13 +82,13 @@ func (s *sampleSave) copyHours(ctx context.Context, loadID int64, changed []*cha
 			}
 		}
 	}
-	if err := hours.copyTo(ctx, s.tx, "gpuledger.node_hour", "id, node_id, hour, ready_us, uncovered_us, measured_us, present_us, pool, cpu_milli, memory_bytes, sha256, load_id"); err != nil {
+	if err := hours.copyTo(ctx, s.tx, "gpuledger.node_hour", "id, node_id, hour, ready_us, uncovered_us, measured_us, present_us, pool, cpu_milli, memory_bytes, sha256, load_id, ready_start_us, ready_end_us"); err != nil {
 		return err
 	}
 	if err := devices.copyTo(ctx, s.tx, "gpuledger.device_hour", "node_hour_id, device_id, total_bytes, reserved_bytes, gpu_util, engine_active, dropped"); err != nil {
 		return err
 	}
-	if err := pods.copyTo(ctx, s.tx, "gpuledger.pod_hour", "node_hour_id, pod_id, life_us, cpu_milli, memory_bytes, gpus"); err != nil {
+	if err := pods.copyTo(ctx, s.tx, "gpuledger.pod_hour", "node_hour_id, pod_id, life_us, cpu_milli, memory_bytes, gpus, start_us, cpu_used_milli, memory_used_bytes"); err != nil {
 		return err
 	}
 	return occ.copyTo(ctx, s.tx, "gpuledger.occupancy", `hour, node_hour_id, partition_id, mode, slots, usable_bytes, present_us, pod_id, category, method, replicas,

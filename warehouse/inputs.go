@@ -180,6 +180,7 @@ type storedHour struct {
 	node                       *node
 	pool                       string
 	cpuMilli, memoryBytes      int64 // the node's capacity, 0 where unknown
+	readyStart, readyEnd       int64 // within the hour; 0 where unknown
 }
 
 // hourIndex holds the node-hours that a day's windows touch.
@@ -204,11 +205,13 @@ func (ix *hourIndex) at(n *node, hour time.Time) (*storedHour, int64) {
 	return nil, ix.covered[n.clusterID][hour.Unix()]
 }
 
-func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork) (*hourIndex, error) {
+// loadHours reads the node-hours of a day's windows, and those before the day that a
+// rule looks back to.
+func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork, lookback time.Duration) (*hourIndex, error) {
 	ix := &hourIndex{index: index, nodes: map[int32]map[int64]*storedHour{}, covered: map[int32]map[int64]int64{}}
 	var ids []int32
 	seen := map[int32]bool{}
-	from, to := d.day, d.day
+	from, to := d.day.Add(-lookback).Truncate(time.Hour), d.day
 	for _, u := range d.units {
 		for _, w := range u.windows {
 			for _, n := range index.names(w.node) {
@@ -225,7 +228,7 @@ func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork) (*h
 	if len(ids) == 0 {
 		return ix, nil
 	}
-	rows, err := tx.Query(ctx, `SELECT id, node_id, hour, sha256, ready_us, uncovered_us, pool, cpu_milli, memory_bytes FROM gpuledger.node_hour
+	rows, err := tx.Query(ctx, `SELECT id, node_id, hour, sha256, ready_us, uncovered_us, pool, cpu_milli, memory_bytes, coalesce(ready_start_us, 0), coalesce(ready_end_us, 0) FROM gpuledger.node_hour
 		WHERE superseded_by IS NULL AND node_id = ANY ($1) AND hour >= $2 AND hour < $3`, ids, from, to)
 	if err != nil {
 		return nil, err
@@ -233,7 +236,7 @@ func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork) (*h
 	var h storedHour
 	var nodeID, clusterID int32
 	var hour time.Time
-	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool, &h.cpuMilli, &h.memoryBytes}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool, &h.cpuMilli, &h.memoryBytes, &h.readyStart, &h.readyEnd}, func() error {
 		x := h
 		x.node = index.byID[nodeID]
 		x.sha = append([]byte(nil), h.sha...)
@@ -280,11 +283,13 @@ func loadOccupancy(ctx context.Context, tx pgx.Tx, nodeHours []int64, span perio
 	out := noOccupancies()
 	rows, err := tx.Query(ctx, `SELECT o.node_hour_id, d.uuid, m.name, p.id, p.geometry, p.gpu_instance, p.profile, p.memory_slices, p.device_slices, p.compute_slices,
 			o.mode, o.slots, o.usable_bytes, o.present_us, coalesce(o.pod_id, 0), coalesce(o.category, ''), o.method, o.replicas,
-			o.used_us, o.request_none_us, o.request_replica_us, o.max_none_us, o.max_replica_us, o.used_byte_seconds, o.held_byte_seconds, o.measured_us, o.gap_us
+			o.used_us, o.request_none_us, o.request_replica_us, o.max_none_us, o.max_replica_us, o.used_byte_seconds, o.held_byte_seconds, o.measured_us, o.gap_us,
+			coalesce(h.total_bytes, 0), coalesce(h.reserved_bytes, 0)
 		FROM gpuledger.occupancy o
 		JOIN gpuledger.gpu_partition p ON p.id = o.partition_id
 		JOIN gpuledger.device d ON d.id = p.device_id
 		JOIN gpuledger.gpu_model m ON m.id = d.model_id
+		LEFT JOIN gpuledger.device_hour h ON h.node_hour_id = o.node_hour_id AND h.device_id = d.id
 		WHERE o.node_hour_id = ANY ($1) AND o.hour >= $2 AND o.hour < $3
 		ORDER BY o.node_hour_id, d.uuid, m.name, p.geometry, p.gpu_instance, p.profile, p.id`, nodeHours, span.Start.Truncate(time.Hour), span.End)
 	if err != nil {
@@ -296,14 +301,14 @@ func loadOccupancy(ctx context.Context, tx pgx.Tx, nodeHours []int64, span perio
 	var podIDs []int64
 	podSeen := map[int64]bool{}
 	for rows.Next() {
-		var nodeHour, pod, usable int64
+		var nodeHour, pod, usable, total, reserved int64
 		var part int32
 		var uuid, model, category, mode string
 		var p gpu.Partition
 		var r gpu.Row
 		if err := rows.Scan(&nodeHour, &uuid, &model, &part, &p.Geometry, &p.GPUInstance, &p.Profile, &p.MemorySlices, &p.DeviceSlices, &p.ComputeSlices,
 			&mode, &p.Replicas, &usable, &p.PresentMicros, &pod, &category, &r.Method, &r.Replicas,
-			&r.Shares.Used, &r.Shares.RequestNone, &r.Shares.RequestReplica, &r.Shares.MaxNone, &r.Shares.MaxReplica, &r.UsedByteSeconds, &r.HeldByteSeconds, &r.MeasuredMicros, &r.GapMicros); err != nil {
+			&r.Shares.Used, &r.Shares.RequestNone, &r.Shares.RequestReplica, &r.Shares.MaxNone, &r.Shares.MaxReplica, &r.UsedByteSeconds, &r.HeldByteSeconds, &r.MeasuredMicros, &r.GapMicros, &total, &reserved); err != nil {
 			return nil, err
 		}
 		p.Mode, p.UsableBytes, r.Category = gpu.Mode(mode), uint64(usable), gpu.Category(category)
@@ -316,7 +321,7 @@ func loadOccupancy(ctx context.Context, tx pgx.Tx, nodeHours []int64, span perio
 		}
 		ds := out.devices[nodeHour]
 		if n := len(ds); n == 0 || ds[n-1].UUID != uuid || ds[n-1].Model != model {
-			ds = append(ds, gpu.Device{UUID: uuid, Model: model})
+			ds = append(ds, gpu.Device{UUID: uuid, Model: model, TotalBytes: uint64(total), ReservedBytes: uint64(reserved)})
 			lastPart = 0
 		}
 		d := &ds[len(ds)-1]

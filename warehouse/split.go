@@ -75,14 +75,15 @@ func (a *allocation) sharesOf(v *allocate.Vectors, l *line) ([]allocate.Share, e
 // loadUses reads what pods requested of their nodes, pods without a GPU included, and
 // returns the pods' ids.
 func (o *occupancies) loadUses(ctx context.Context, tx pgx.Tx, nodeHours []int64) ([]int64, error) {
-	rows, err := tx.Query(ctx, "SELECT node_hour_id, pod_id, life_us, cpu_milli, memory_bytes, gpus FROM gpuledger.pod_hour WHERE node_hour_id = ANY ($1)", nodeHours)
+	rows, err := tx.Query(ctx, `SELECT node_hour_id, pod_id, life_us, cpu_milli, memory_bytes, gpus, coalesce(start_us, 0), coalesce(cpu_used_milli, 0), coalesce(memory_used_bytes, 0)
+		FROM gpuledger.pod_hour WHERE node_hour_id = ANY ($1)`, nodeHours)
 	if err != nil {
 		return nil, err
 	}
 	var ids []int64
 	var nodeHour, pod int64
 	var u gpu.PodUse
-	_, err = pgx.ForEachRow(rows, []any{&nodeHour, &pod, &u.LifeMicros, &u.CPUMilli, &u.Memory, &u.GPUs}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&nodeHour, &pod, &u.LifeMicros, &u.CPUMilli, &u.Memory, &u.GPUs, &u.StartMicros, &u.CPUUsedMilli, &u.MemoryUsed}, func() error {
 		u.PodUID = podToken(pod)
 		o.uses[nodeHour] = append(o.uses[nodeHour], u)
 		ids = append(ids, pod)

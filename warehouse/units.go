@@ -117,7 +117,7 @@ func (a *allocation) copyInputs(ctx context.Context, tx pgx.Tx, d *dayWork, u *u
 		windows = d.windowsOf(windows[0].node.clusterID)
 	}
 	for _, w := range windows {
-		for _, hour := range w.span.Hours() {
+		for _, hour := range a.inputHours(w) {
 			if h, _ := d.hours.at(w.node, hour); h != nil && !seen[h.id] {
 				seen[h.id] = true
 				c.row(2)

@@ -58,6 +58,23 @@ func (w Weight) Mul(n uint64) (Weight, bool) {
 	return Weight{Hi: hi, Lo: lo}, h2 == 0 && c == 0
 }
 
+// Scale returns w × n ÷ d, rounded down, for n ≤ d.
+func (w Weight) Scale(n, d uint64) Weight {
+	hq, hr := w.Hi/d, w.Hi%d
+	lq, lr := bits.Div64(hr, w.Lo, d) // w = d × (hq, lq) + lr
+	q, _ := Weight{Hi: hq, Lo: lq}.Mul(n)
+	hi, lo := bits.Mul64(lr, n)
+	rest, _ := bits.Div64(hi, lo, d)
+	q, _ = q.Add(W(rest))
+	return q
+}
+
+// Part returns n × w ÷ whole, rounded down, for w ≤ whole.
+func (w Weight) Part(n uint64, whole Weight) uint64 {
+	q, _ := mulDiv(w, n, whole)
+	return q
+}
+
 // Cmp compares two weights.
 func (w Weight) Cmp(v Weight) int {
 	switch {

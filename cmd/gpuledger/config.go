@@ -47,6 +47,7 @@ type ClusterConfig struct {
 
 	Resources []string     `yaml:"resources"` // further extended resources that are GPUs: example.com/gpu
 	Modes     []ModeConfig `yaml:"modes"`     // sharing modes by node pool, where labels do not tell
+	Usage     bool         `yaml:"usage"`     // read what pods use of CPU and memory too, from cAdvisor
 }
 
 // ModeConfig sets the sharing mode of a node pool's whole GPUs.
@@ -58,7 +59,7 @@ type ModeConfig struct {
 
 // settings is what of the cluster's configuration the folding of samples needs.
 func (cl *ClusterConfig) settings() gpu.Settings {
-	s := gpu.Settings{Resources: cl.Resources}
+	s := gpu.Settings{Resources: cl.Resources, Usage: cl.Usage}
 	for _, m := range cl.Modes {
 		s.Modes = append(s.Modes, gpu.ModeOverride{NodePool: m.NodePool, Mode: gpu.Mode(m.Mode), Replicas: m.Replicas})
 	}
