@@ -20,7 +20,7 @@ import (
 //	kube_node_info{node="n1",provider_id="aws:///z/i-1"} 1x180
 //	DCGM_FI_DEV_FB_USED{UUID="GPU-1",Hostname="n1"} 0x30 20480x120 _x30
 //
-// Each run is VALUExCOUNT; "_" is no sample. The first sample of a line is at
+// Each run is VALUExCOUNT, or START+STEPxCOUNT for a counter; "_" is no sample. The first sample of a line is at
 // start + every/2, so that the hour's edges lie half-way between samples.
 // "let NAME = text" makes $NAME stand for text in later lines.
 func ParseMetrics(r io.Reader) ([]gpu.Series, error) {
@@ -97,12 +97,20 @@ func parseRuns(line string, start time.Time, every time.Duration) (gpu.Series, e
 		if err != nil {
 			return s, err
 		}
-		for range n {
+		value, step, rising := strings.Cut(value, "+")
+		by := 0.0
+		if rising {
+			if by, err = strconv.ParseFloat(step, 64); err != nil {
+				return s, err
+			}
+		}
+		for k := range n {
 			if value != "_" {
 				v, err := strconv.ParseFloat(value, 64)
 				if err != nil {
 					return s, err
 				}
+				v += by * float64(k)
 				s.Samples = append(s.Samples, gpu.Sample{UnixMilli: at.UnixMilli(), Value: v})
 			}
 			at = at.Add(every)
