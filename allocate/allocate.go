@@ -187,10 +187,18 @@ type Contribution struct {
 	Slots           int // client slots of the partition; 0 where unknown
 	Replicas        int // of them the pod holds
 
+	Move *Move // of a remainder that was shared out in the hour, else nil
+
 	// Of CPU (thousandths of a core) and memory (bytes) only:
 	Requested  int64 // the larger of request and use
 	LifeMicros int64 // how long the pod lived while the node was ready
 	Capacity   int64
+}
+
+// Move is the arithmetic of a share that a policy moved: of ÷ all × mine.
+type Move struct {
+	Of        string       // what was shared out: a ratio of the line, or seconds of an hour
+	Mine, All money.Weight // what the receivers go by; zero under a table of teams
 }
 
 // Whole gives all of a line to one remainder category.

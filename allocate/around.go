@@ -152,7 +152,9 @@ func (s *split) moveWide(sh Share, rule policy.Rule) ([]Share, error) {
 		t := sh.Target // the device and the pool are those of the remainder
 		t.PodUID, t.Owner, t.MovedBy = r.uid, r.owner, rule.Policy
 		ratio := money.Ratio(ratios[i])
-		out = append(out, Share{Target: t, Ratio: ratio, GPURatio: money.Ratio(gpuRatios[i]), Method: r.method, ByMethod: byOne(r.method, ratio)})
+		moved := Share{Target: t, Ratio: ratio, GPURatio: money.Ratio(gpuRatios[i]), Method: r.method, ByMethod: byOne(r.method, ratio)}
+		s.note(&moved, sh.Ratio, weights[i], weights)
+		out = append(out, moved)
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package allocate
 
 import (
+	"fmt"
 	"math/bits"
 	"sort"
 
@@ -76,9 +77,12 @@ func (s *split) shareOut(weigh func(*target) money.Weight) {
 			s.addUnits(w.t, gpu.NoMethod, w.units, w.by) // nobody is there
 			continue
 		}
+		all := total(weights)
 		for i, t := range to {
+			s.place.Move = &Move{fmt.Sprintf("%.6f s", float64(w.units>>fineBits)/1e6), weights[i], all}
 			s.addUnits(s.moved(t, w.t.Category, w.t.rule.Policy), t.method, uint64(parts[i])<<(fineBits-up), w.by)
 		}
+		s.place.Move = nil
 	}
 }
 

@@ -36,9 +36,10 @@ type Vectors struct {
 	Parts Parts
 	// Undivided says why such a line is the GPUs' as a whole, "" where it is divided.
 	Undivided string
-	Size      Size        // of the node, for Parts
-	Base      policy.Nano // price or weight of one of each, behind Parts
-	Findings  []string    // what a reader of the month should know; the same words for the same defect
+	Size      Size              // of the node, for Parts
+	Base      policy.Nano       // price or weight of one of each, behind Parts
+	Moves     map[string][]Move // of what left its hour, by the key of the target, where see was given
+	Findings  []string          // what a reader of the month should know; the same words for the same defect
 }
 
 // MissingPrice is the error for a policy that has no price of CPU and memory at the
@@ -90,6 +91,10 @@ func (x *Splitter) Compute(w Window, see func(Contribution)) (*Vectors, error) {
 	s.rest(ready, uncovered)
 	s.endHour(func(t *target) money.Weight { return t.weight }) // what belongs to no hour
 	v := &Vectors{split: s, window: x.window}
+	if see != nil {
+		v.Moves = map[string][]Move{}
+		s.moves = v.Moves
+	}
 	if s.unknown > 0 {
 		v.Findings = append(v.Findings, "the memory that the driver keeps is not known: collect DCGM_FI_DEV_FB_RESERVED; driver_reserved has no line for it there")
 	}

@@ -174,10 +174,13 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 		switch {
 		case rule.Policy == policy.Fixed:
 			moved, err = s.payers().fixed(sh, rule, s.w.Span.Start)
+			for i := range moved {
+				s.note(&moved[i], sh.Ratio, money.W(uint64(moved[i].Ratio)), []money.Weight{money.W(uint64(sh.Ratio))})
+			}
 		case rule.Beyond() || s.byHour || len(receivers) == 0:
 			moved, err = s.moveWide(sh, rule)
 		default:
-			moved, err = spread(sh, shares, receivers, weights, &rule)
+			moved, err = s.spread(sh, shares, receivers, weights, &rule)
 		}
 		if err != nil {
 			return nil, err
@@ -212,12 +215,13 @@ func (s *split) headroom(sh Share, rule *policy.Rule, whole money.Ratio, room ma
 	}
 	rest.Ratio, rest.GPURatio = sh.Ratio-own.Ratio, sh.GPURatio-own.GPURatio
 	own.Owner, own.MovedBy = s.p.TeamOf(policy.PlatformTeam, s.owners, s.w.Span.Start), policy.Headroom
+	s.note(&own, sh.Ratio, money.W(uint64(own.Ratio)), []money.Weight{money.W(uint64(sh.Ratio))})
 	own.ByMethod, rest.ByMethod = byOne(sh.Method, own.Ratio), byOne(sh.Method, rest.Ratio)
 	return own, rest
 }
 
 // spread shares a remainder out over those charged for the node.
-func spread(sh Share, shares []Share, receivers []int, weights []money.Weight, rule *policy.Rule) ([]Share, error) {
+func (s *split) spread(sh Share, shares []Share, receivers []int, weights []money.Weight, rule *policy.Rule) ([]Share, error) {
 	ws := make([]money.Weight, len(receivers))
 	for k, r := range receivers {
 		ws[k] = weights[r]
@@ -245,8 +249,24 @@ func spread(sh Share, shares []Share, receivers []int, weights []money.Weight, r
 			Target: to, Ratio: money.Ratio(ratios[k]), GPURatio: money.Ratio(gpuRatios[k]), Method: shares[r].Method,
 			ByMethod: byOne(shares[r].Method, money.Ratio(ratios[k])),
 		}
+		s.note(&out[k], sh.Ratio, ws[k], ws)
 	}
 	return out, nil
+}
+
+// note keeps the arithmetic of a move for who asks.
+func (s *split) note(sh *Share, of money.Ratio, mine money.Weight, all []money.Weight) {
+	if s.moves != nil {
+		s.moves[sh.key()] = append(s.moves[sh.key()], Move{of.String(), mine, total(all)})
+	}
+}
+
+func total(weights []money.Weight) money.Weight {
+	sum := money.Weight{}
+	for _, w := range weights {
+		sum, _ = sum.Add(w)
+	}
+	return sum
 }
 
 // evenly gives every pod the same; a pod with several shares (two models, two owners

@@ -20,16 +20,17 @@ type split struct {
 	step    uint64 // seconds: the largest that measures every hour's overlap
 	scale   uint64 // an hour in steps: 1 where every hour is whole
 	trace   func(Contribution)
-	place   Contribution // where the walk is, for trace
-	at      time.Time    // the hour under way: whose rules of ownership hold
-	changed int          // change of at
-	steady  bool         // no owner changes within it
-	byHour  bool         // several hours, and rules of node scope: weights are in 2^-20 µs
-	waiting []waiting    // remainders that the hour's end shares out
-	slices  uint64       // least common multiple of the partitions' normalisers
-	priced  bool         // several models: price weights decide
-	pool    string       // node pool of the hour under way
-	devices int          // devices of the node, at most over its hours
+	place   Contribution      // where the walk is, for trace
+	at      time.Time         // the hour under way: whose rules of ownership hold
+	changed int               // change of at
+	steady  bool              // no owner changes within it
+	byHour  bool              // several hours, and rules of node scope: weights are in 2^-20 µs
+	moves   map[string][]Move // nil where nobody asks
+	waiting []waiting         // remainders that the hour's end shares out
+	slices  uint64            // least common multiple of the partitions' normalisers
+	priced  bool              // several models: price weights decide
+	pool    string            // node pool of the hour under way
+	devices int               // devices of the node, at most over its hours
 
 	vacancies map[time.Time][]vacancy // by hour, where the policy asks for them
 	unknown   int                     // device-hours that do not say what the driver keeps

@@ -27,6 +27,7 @@ type Explanation struct {
 	Component    string            // node, or the part of the node's price the charge is of
 	Share        allocate.Share    // recomputed from the pinned inputs
 	Parts        *allocate.Vectors // how the line is divided; nil where it is not
+	Moves        []allocate.Move   // what of it a policy moved as a part of the line
 	Terms        []allocate.Contribution
 	All          []allocate.Contribution // every term of the window
 	Pod          string                  // namespace/name, "" for a remainder
@@ -187,6 +188,7 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 	if !e.out.Recomputed {
 		return fmt.Errorf("charge %s cannot be recomputed: its inputs give no such share; this is a bug, please report it", e.out.AllocationID)
 	}
+	e.out.Moves = v.Moves[e.out.Share.Key()]
 	want := e.out.Share.Target
 	if want.Component == "" {
 		want.Component = billing.GPU // a line that is not divided goes by its GPUs

@@ -30,6 +30,12 @@ type Weight struct{ Hi, Lo uint64 }
 // W returns a weight of n.
 func W(n uint64) Weight { return Weight{Lo: n} }
 
+// Big returns the weight as an integer.
+func (w Weight) Big() *big.Int {
+	n := new(big.Int).Lsh(new(big.Int).SetUint64(w.Hi), 64)
+	return n.Add(n, new(big.Int).SetUint64(w.Lo))
+}
+
 // IsZero reports whether w is 0.
 func (w Weight) IsZero() bool { return w.Hi == 0 && w.Lo == 0 }
 

@@ -160,15 +160,12 @@ func printExplanation(w io.Writer, e *warehouse.Explanation) {
 
 func explainSplit(p func(string, ...any), e *warehouse.Explanation) {
 	l := e.Line
-	p("2. Node %s, pool %s: %d GPU(s) by its instance type; method %s, basis %s", e.NodeName, orNone(e.Node.Pool), e.Window.Devices(), allocate.MethodVersion, e.Policy.Basis)
+	p("2. Node %s, pool %s: %d GPU(s); method %s, basis %s", e.NodeName, orNone(e.Node.Pool), e.Window.Devices(), allocate.MethodVersion, e.Policy.Basis)
 	for _, h := range e.Window.Hours {
 		p("   hour %s: ready %s s, unknown %s s", h.Start.UTC().Format("2006-01-02T15"), seconds(h.ReadyMicros), seconds(h.UncoveredMicros))
 	}
-	if e.Share.MovedBy == policy.Fixed {
-		p("3. This is %s of the node, moved here by the policy \"fixed\": its table gives team %s a share.", e.Share.Category, e.Share.Owner.Team)
-	} else if e.Share.MovedBy != "" && len(e.Terms) == 0 {
-		p("3. This is %s of the node, moved here by the policy %q: it is shared out over everyone", e.Share.Category, e.Share.MovedBy)
-		p("   charged for %s in the same hours, in proportion to their own charge, or evenly.", whose(e))
+	if e.Share.MovedBy != "" && len(e.Terms) == 0 {
+		explainMove(p, e)
 	} else if c := e.Share.Component; c == billing.CPU || c == billing.Memory {
 		explainRequests(p, e)
 	} else {
@@ -193,20 +190,6 @@ func explainSplit(p func(string, ...any), e *warehouse.Explanation) {
 	p("6. Paid by %s; %s", payer(e.Share.Owner), known)
 }
 
-// whose says where the receivers of a remainder that left its device are charged.
-func whose(e *warehouse.Explanation) string {
-	rule := e.Policy.Idle.For(e.Share.Category, e.Share.Pool)
-	switch {
-	case rule.Scope == policy.ScopeCluster:
-		return "nodes of its cluster"
-	case rule.Scope == policy.ScopePool:
-		return "nodes of its pool, or where nobody is, of its cluster,"
-	case rule.Climb:
-		return "the node, or where nobody is, for nodes of its pool or cluster,"
-	}
-	return "the node"
-}
-
 func explainTerms(p func(string, ...any), e *warehouse.Explanation) {
 	p("3. Weight = price weight × slices/of × share-seconds, for each device and partition")
 	mine, all := new(big.Rat), new(big.Rat)
@@ -220,19 +203,17 @@ func explainTerms(p func(string, ...any), e *warehouse.Explanation) {
 		if t.Profile != "" {
 			where += " " + t.Profile + " #" + t.GPUInstance
 		}
+		if t.Move != nil {
+			p("   %s: %s × %s = %s", t.Hour.UTC().Format("15h"), t.Move.Of, partOf(t.Move), term(t).FloatString(6))
+			continue
+		}
 		p("   %s %s: %s × %d/%d × %s s = %s  (%s%s%s)", t.Hour.UTC().Format("15h"), orNone(where), weight, t.Slices, t.Of, overlapped(t).FloatString(6), term(t).FloatString(6), t.Method, inUse(t), reserved(t, e.Policy.Basis, e.Policy.Reservation.TimeSlicing))
 	}
 	for _, t := range e.All {
 		all.Add(all, term(t))
 	}
 	p("   weight of this charge %s of %s in all", mine.FloatString(6), all.FloatString(6))
-	switch e.Share.MovedBy {
-	case "":
-	case policy.Platform, policy.PoolOwner:
-		p("   This is %s, moved to team %s by the policy %q.", e.Share.Category, e.Share.Owner.Team, e.Share.MovedBy)
-	default:
-		p("   This is %s of the GPU, moved here by the policy %q: the holders of the same GPU share it out over the hour.", e.Share.Category, e.Share.MovedBy)
-	}
+	explainMoved(p, e)
 }
 
 // reserved says why a share is not just the memory in use.
@@ -246,6 +227,12 @@ func reserved(t allocate.Contribution, basis, timeSlicing string) string {
 	case t.PartitionMode == gpu.ModeMPS && t.Slots > 0, t.Slots > 1 && (basis == "request" || timeSlicing == "replica"):
 		gib := new(big.Rat).SetFrac64(int64(t.UsableBytes)/int64(t.Slots)*int64(t.Replicas), 1<<30)
 		return fmt.Sprintf("; %d of %d slots reserve %s GiB", t.Replicas, t.Slots, gib.FloatString(3))
+	case t.PartitionMode == gpu.ModeDRA:
+		return "; its claim reserves the device, or the capacity that it consumes"
+	case t.PartitionMode == gpu.ModeFraction:
+		return "; its limit is reserved"
+	case t.Replicas == 0:
+		return "; in use without a request"
 	}
 	return ""
 }
@@ -282,7 +269,11 @@ func inUse(t allocate.Contribution) string {
 	gib := func(num, den int64) string { return new(big.Rat).SetFrac64(num, den).FloatString(3) }
 	mean := new(big.Rat).SetFrac64(t.UsedByteSeconds, t.MeasuredMicros)
 	mean.Mul(mean, new(big.Rat).SetFrac64(1_000_000, 1<<30))
-	return fmt.Sprintf("; %s GiB in use on average of %s usable", mean.FloatString(3), gib(int64(t.UsableBytes), 1<<30))
+	how := "in use on average"
+	if t.Method == gpu.Limit {
+		how = "in use by the GPU's own figure, per slot,"
+	}
+	return fmt.Sprintf("; %s GiB %s of %s usable", mean.FloatString(3), how, gib(int64(t.UsableBytes), 1<<30))
 }
 
 func orNone(s string) string {

@@ -46,8 +46,8 @@ func TestMovedRemaindersAreExplained(t *testing.T) {
 	mustCLI(t, dsn, "ingest", "samples", "--config", config, "--period", "2026-10", "-q")
 	mustCLI(t, dsn, "ingest", "bills", "--config", config, "-q")
 	for _, c := range []struct{ policy, says string }{
-		{"idle: {default: {policy: proportional, scope: cluster}}", "charged for nodes of its cluster in the same hours"},
-		{"idle: {default: {policy: even, scope: pool}}", "charged for nodes of its pool, or where nobody is, of its cluster, in"},
+		{"idle: {default: {policy: proportional, scope: cluster}}", "charged for nodes of its cluster in the same time"},
+		{"idle: {default: {policy: even, scope: pool}}", "charged for nodes of its pool in the same time, or where nobody is, of its cluster, shares"},
 		{"idle: {default: {policy: even, climb: true}}", "charged for the node, or where nobody is,"},
 		{"{component_split: ratio, idle: {default: {policy: proportional, scope: cluster}}}", "divided by component_split ratio"},
 		{"idle: {default: platform}", `moved to team platform by the policy "platform"`},

@@ -8,12 +8,15 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"math/big"
 	"os"
 	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
 
+	"gpuledger/billing"
+	"gpuledger/billing/money"
 	"gpuledger/ingest/openmetrics"
 	"gpuledger/internal/golden"
 	"gpuledger/internal/pgtest"
@@ -86,6 +89,7 @@ func scenario(t *testing.T, dir string) {
 			}
 			mustCLI(t, dsn, args...)
 			compare(t, dsn, want, month)
+			explainAll(t, dsn, month)
 			mustCLI(t, dsn, "reconcile", "--period", month)
 		})
 	}
@@ -170,6 +174,68 @@ func write(t *testing.T, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// mostExplained bounds what is explained of a scenario: a day of hours says the same
+// again and again.
+const mostExplained = 24
+
+// explainAll recomputes the charges of a month, each kind of them, and compares them
+// with what is stored.
+func explainAll(t *testing.T, dsn, month string) {
+	t.Helper()
+	db, err := warehouse.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	got, err := db.Query(t.Context(), `SELECT DISTINCT ON (node, category, moved_by, component, sharing_mode, pod_name, gpu_model) allocation_id::text FROM finance.allocation
+		WHERE period = $1::text::date ORDER BY node, category, moved_by, component, sharing_mode, pod_name, gpu_model, charge_start LIMIT $2`, month+"-01", mostExplained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range got.Rows {
+		e, err := db.Explain(t.Context(), r[0].Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		printExplanation(&text, e)
+		switch {
+		case e.Recomputed && int64(e.Share.Ratio) != e.StoredRatio:
+			t.Errorf("recomputed otherwise:\n%s", &text)
+		case e.Recomputed && e.Share.Ratio > 0 && !strings.Contains(text.String(), "3. "):
+			t.Errorf("no arithmetic:\n%s", &text)
+		}
+		if off := unexplained(e); off.Cmp(big.NewRat(2, 1_000_000_000)) > 0 {
+			t.Errorf("the terms give another ratio, by %s:\n%s", off.FloatString(12), &text)
+		}
+		if testing.Verbose() {
+			t.Log(text.String())
+		}
+	}
+}
+
+// unexplained is how far the ratio of a charge is from what its terms say, which are in
+// whole microseconds. A remainder that was moved as a part of a line has no terms.
+func unexplained(e *warehouse.Explanation) *big.Rat {
+	if !e.Recomputed || len(e.Terms) == 0 {
+		return new(big.Rat)
+	}
+	mine, all := new(big.Rat), new(big.Rat)
+	for _, t := range e.Terms {
+		mine.Add(mine, term(t))
+	}
+	for _, t := range e.All {
+		all.Add(all, term(t))
+	}
+	of := money.One
+	if e.Parts != nil && e.Parts.Undivided == "" {
+		of = map[billing.Component]money.Ratio{billing.CPU: e.Parts.Parts.CPU, billing.GPU: e.Parts.Parts.GPU, billing.Memory: e.Parts.Parts.Memory}[e.Share.Component]
+	}
+	mine.Quo(mine, all).Mul(mine, new(big.Rat).SetFrac64(int64(of), int64(money.One)))
+	mine.Sub(mine, new(big.Rat).SetFrac64(int64(e.Share.Ratio), int64(money.One)))
+	return mine.Abs(mine)
 }
 
 // compare sums finance.allocation by the want file's text columns and compares
