@@ -97,14 +97,27 @@ type Target struct {
 	Mode      gpu.Mode // "" of CPU and memory
 	Pool      string   // node pool at the time
 	Owner     policy.Owner
+
+	ownerKey string // of Owner, where it was worked out
+}
+
+// give makes somebody else the owner.
+func (t *Target) give(o policy.Owner) { t.Owner, t.ownerKey = o, "" }
+
+// OwnerKey is Owner.Key.
+func (t *Target) OwnerKey() string {
+	if t.ownerKey != "" {
+		return t.ownerKey
+	}
+	return t.Owner.Key()
 }
 
 // Key orders and identifies a target by meaning, never by a database id.
-func (t Target) Key() string { return t.key() }
+func (t *Target) Key() string { return t.key() }
 
 // key orders and identifies a target by meaning, never by a database id.
-func (t Target) key() string {
-	return strings.Join([]string{string(t.Component), t.Category, t.MovedBy, t.PodUID, t.Model, string(t.Mode), t.Pool, t.Owner.Key()}, "\x01")
+func (t *Target) key() string {
+	return strings.Join([]string{string(t.Component), t.Category, t.MovedBy, t.PodUID, t.Model, string(t.Mode), t.Pool, t.OwnerKey()}, "\x01")
 }
 
 // Share is one target's part of a window.

@@ -150,7 +150,8 @@ func (s *split) moveWide(sh Share, rule policy.Rule) ([]Share, error) {
 			continue // of many receivers some get nothing: that is no charge
 		}
 		t := sh.Target // the device and the pool are those of the remainder
-		t.PodUID, t.Owner, t.MovedBy = r.uid, r.owner, rule.Policy
+		t.PodUID, t.MovedBy = r.uid, rule.Policy
+		t.give(r.owner)
 		ratio := money.Ratio(ratios[i])
 		moved := Share{Target: t, Ratio: ratio, GPURatio: money.Ratio(gpuRatios[i]), Method: r.method, ByMethod: byOne(r.method, ratio)}
 		s.note(&moved, sh.Ratio, weights[i], weights)

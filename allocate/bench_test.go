@@ -2,8 +2,15 @@ package allocate
 
 import (
 	"fmt"
+	"os"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"gpuledger/billing"
 	"gpuledger/billing/money"
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
@@ -118,4 +125,92 @@ func BenchmarkBareRatios(b *testing.B) {
 		}
 	}
 	checkColumns(b, sums)
+}
+
+// monthNode is one of many nodes alike: 8 GPUs, 32 holders, a window for each hour.
+type monthNode struct{ Window }
+
+func (n *monthNode) at(node, hour int) {
+	start := hour0.Add(time.Duration(hour) * time.Hour)
+	n.Span, n.Hours[0].Start = period.Hour(start), start
+	for g := range n.Hours[0].Devices {
+		rows := n.Hours[0].Devices[g].Partitions[0].Rows
+		left := full
+		for i := range rows[:4] {
+			us := full/8 + int64((node*31+hour*17+g*7+i)%1000)
+			rows[i].Shares = podRow("", us).Shares
+			left -= us
+		}
+		rows[4].Shares = podRow("", left).Shares
+	}
+}
+
+// A month of 1,000 nodes, 744 hours, two lines an hour of 4 costs each, on all
+// processors; the peak memory is that of the whole process.
+func BenchmarkMonth(b *testing.B) {
+	const nodes, hours, lines = 1_000, 744, 2
+	p, owners := testPolicy(b, ""), benchOwners(b)
+	workers := runtime.GOMAXPROCS(0)
+	for b.Loop() {
+		sums := make([][4]money.Weight, workers)
+		var g errgroup.Group
+		for k := range workers {
+			g.Go(func() error {
+				x, n := NewSplitter(p, owners), monthNode{benchWindow()}
+				for node := k; node < nodes; node += workers {
+					for hour := range hours {
+						n.at(node, hour)
+						v, err := x.Compute(n.Window, nil)
+						if err != nil {
+							return err
+						}
+						for range lines {
+							shares, err := v.Of(billing.Node, false)
+							if err != nil {
+								return err
+							}
+							for i := range shares {
+								columns(uint64(shares[i].Ratio), &sums[k])
+							}
+						}
+					}
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			b.Fatal(err)
+		}
+		var all [4]money.Weight
+		for _, s := range sums {
+			for c := range all {
+				all[c], _ = all[c].Add(s[c])
+			}
+		}
+		for c, cost := range costColumns {
+			want, _ := money.W(cost).Mul(uint64(money.One))
+			if want, _ = want.Mul(nodes * hours * lines); all[c] != want {
+				b.Fatalf("column %d: %v, not %v", c, all[c], want)
+			}
+		}
+	}
+	b.ReportMetric(float64(nodes*hours*lines)/b.Elapsed().Seconds()*float64(b.N), "lines/s")
+	b.ReportMetric(peakMB(b), "peak-MB")
+}
+
+// peakMB is the most memory that the process had.
+func peakMB(b *testing.B) float64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Log(err) // no Linux
+		return 0
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		var kb float64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %f kB", &kb); n == 1 {
+			return kb / 1024
+		}
+	}
+	return 0
 }

@@ -106,7 +106,8 @@ func (s *split) keepHeadroom(w waiting, pods money.Weight, room map[[2]string]mo
 	}
 	room[k] = left.Sub(w.by.weight(keep))
 	own := w.t.Target
-	own.Owner, own.MovedBy = s.p.TeamOf(policy.PlatformTeam, s.owners, s.w.Span.Start), policy.Headroom
+	own.MovedBy = policy.Headroom
+	own.give(s.p.TeamOf(policy.PlatformTeam, s.owners, s.w.Span.Start))
 	s.addUnits(s.intern(own, nil), gpu.NoMethod, keep, w.by)
 	w.units -= keep
 	return w

@@ -214,7 +214,8 @@ func (s *split) headroom(sh Share, rule *policy.Rule, whole money.Ratio, room ma
 		own.GPURatio = money.Ratio(q)
 	}
 	rest.Ratio, rest.GPURatio = sh.Ratio-own.Ratio, sh.GPURatio-own.GPURatio
-	own.Owner, own.MovedBy = s.p.TeamOf(policy.PlatformTeam, s.owners, s.w.Span.Start), policy.Headroom
+	own.MovedBy = policy.Headroom
+	own.give(s.p.TeamOf(policy.PlatformTeam, s.owners, s.w.Span.Start))
 	s.note(&own, sh.Ratio, money.W(uint64(own.Ratio)), []money.Weight{money.W(uint64(sh.Ratio))})
 	own.ByMethod, rest.ByMethod = byOne(sh.Method, own.Ratio), byOne(sh.Method, rest.Ratio)
 	return own, rest

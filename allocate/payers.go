@@ -26,7 +26,8 @@ func (y payers) target(t Target, r policy.Rule, cluster, account string, at time
 		to.Dimensions = nil // a pool has no labels to tell them from
 	}
 	if to.Team != "" {
-		t.MovedBy, t.Owner = r.Policy, to
+		t.MovedBy = r.Policy
+		t.give(to)
 	}
 	return t
 }
@@ -48,7 +49,8 @@ func (y payers) fixed(sh Share, r policy.Rule, at time.Time) ([]Share, error) {
 	out := make([]Share, len(r.Shares))
 	for i, f := range r.Shares {
 		out[i] = Share{Target: sh.Target, Ratio: money.Ratio(ratios[i]), GPURatio: money.Ratio(gpuRatios[i]), Method: gpu.NoMethod}
-		out[i].MovedBy, out[i].Owner = policy.Fixed, y.p.TeamOf(f.Team, y.owners, at)
+		out[i].MovedBy = policy.Fixed
+		out[i].give(y.p.TeamOf(f.Team, y.owners, at))
 		out[i].ByMethod = byOne(gpu.NoMethod, out[i].Ratio)
 	}
 	return out, nil

@@ -137,6 +137,7 @@ func (e *entry) gain(m gpu.Method, w money.Weight) {
 
 // intern returns the one target of a meaning.
 func (x *Splitter) intern(t Target, rule *policy.Rule) *target {
+	t.ownerKey = t.Owner.Key()
 	key := t.key()
 	known := x.targets[key]
 	if known == nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +26,7 @@ type AllocateOptions struct {
 	CodeVersion string
 	By          string
 	DryRun      bool                          // compute and check, publish nothing
+	Workers     int                           // days under way at once; 0: one for each processor
 	Progress    func(day time.Time, of int)   // called for each day, may be nil
 	Warn        func(format string, a ...any) // findings about the input, may be nil
 }
@@ -47,6 +50,11 @@ func (db *DB) Allocate(ctx context.Context, o AllocateOptions) (RunResult, error
 		o.Warn = func(string, ...any) {}
 	}
 	a := &allocation{db: db, o: o, dims: newLedgerDims()}
+	if !o.DryRun {
+		if _, err := db.pool.Exec(ctx, "SELECT gpuledger.ensure_month('allocation', $1::date)", o.Period.Start()); err != nil {
+			return RunResult{}, err
+		}
+	}
 	var units []unitRef
 	var deliveries []deliveryRef
 	var before string
@@ -61,7 +69,11 @@ func (db *DB) Allocate(ctx context.Context, o AllocateOptions) (RunResult, error
 		if a.nodes, err = loadNodes(ctx, tx); err != nil {
 			return err
 		}
-		units, err = a.days(ctx, tx)
+		var snapshot string // every worker reads the same
+		if err = tx.QueryRow(ctx, "SELECT pg_export_snapshot()").Scan(&snapshot); err != nil {
+			return err
+		}
+		units, err = a.days(ctx, snapshot)
 		return err
 	})
 	if err != nil {
@@ -71,7 +83,7 @@ func (db *DB) Allocate(ctx context.Context, o AllocateOptions) (RunResult, error
 	if len(deliveries) == 0 {
 		return RunResult{}, fmt.Errorf("%w: no bill line of %s is in the warehouse; run: gpuledger ingest bills --period %s", billing.ErrIncomplete, o.Period, o.Period)
 	}
-	res := RunResult{Units: int64(len(units)), NewUnits: a.written, Lines: a.lines}
+	res := RunResult{Units: int64(len(units)), NewUnits: a.written.Load(), Lines: a.lines.Load()}
 	for _, u := range units {
 		res.Rows += u.rows
 	}
@@ -103,9 +115,10 @@ type allocation struct {
 	o       AllocateOptions
 	nodes   *nodeIndex
 	dims    *ledgerDims
-	written int64
-	lines   int64
+	written atomic.Int64
+	lines   atomic.Int64
 
+	noting   sync.Mutex
 	findings map[string]*finding // by what they say
 }
 
@@ -142,41 +155,10 @@ func currentDeliveries(ctx context.Context, tx pgx.Tx, m period.Month) ([]delive
 	})
 }
 
-// days walks the month day by day, so that memory does not grow with it.
-func (a *allocation) days(ctx context.Context, tx pgx.Tx) ([]unitRef, error) {
-	var out []unitRef
-	span := a.o.Period.Span()
-	of := int(span.Duration() / (24 * time.Hour))
-	for day := span.Start; day.Before(span.End); day = day.AddDate(0, 0, 1) {
-		if a.o.Progress != nil {
-			a.o.Progress(day, of)
-		}
-		lines, err := loadLines(ctx, tx, a.o.Period, day)
-		if err != nil {
-			return nil, err
-		}
-		if len(lines) == 0 {
-			continue
-		}
-		a.lines += int64(len(lines))
-		d, err := a.newDay(ctx, tx, day, lines)
-		if err != nil {
-			return nil, err
-		}
-		for _, u := range d.units {
-			ref, err := a.unit(ctx, tx, d, u)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, ref)
-		}
-	}
-	return out, nil
-}
-
 // dayWork is one day's lines, grouped into windows and units.
 type dayWork struct {
 	day   time.Time
+	split *allocate.Splitter
 	hours *hourIndex
 	units []*unitWork
 
@@ -203,7 +185,7 @@ type windowWork struct {
 const nodesPerBucket = 64
 
 func (a *allocation) newDay(ctx context.Context, tx pgx.Tx, day time.Time, lines []*line) (*dayWork, error) {
-	d := &dayWork{day: day}
+	d := &dayWork{day: day, split: a.splitter()}
 	units := map[string]*unitWork{}
 	unit := func(scope string) *unitWork {
 		u := units[scope]
@@ -253,6 +235,9 @@ func sortWindows(windows []*windowWork) {
 		x, y := windows[i], windows[j]
 		if x.node.name != y.node.name {
 			return x.node.name < y.node.name
+		}
+		if x.node.instanceID != y.node.instanceID {
+			return x.node.instanceID < y.node.instanceID
 		}
 		if !x.span.Start.Equal(y.span.Start) {
 			return x.span.Start.Before(y.span.Start)
@@ -306,15 +291,12 @@ func (a *allocation) unit(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWor
 	if err := a.survey(ctx, tx, d); err != nil {
 		return ref, err
 	}
-	rows, err := a.compute(ctx, tx, d, u)
-	if err != nil {
+	a.written.Add(1)
+	if a.o.DryRun {
+		out := newOutput(nil)
+		err = a.compute(ctx, tx, d, u, out.add)
+		ref.rows, ref.output = out.rows, out.sum()
 		return ref, err
 	}
-	ref.rows, ref.output = int64(len(rows)), outputHash(rows)
-	if a.o.DryRun {
-		a.written++
-		return ref, nil
-	}
-	a.written++
-	return ref, a.db.writeUnit(ctx, a, d, u, &ref, rows)
+	return ref, a.db.writeUnit(ctx, tx, a, d, u, &ref)
 }

@@ -60,7 +60,7 @@ func (a *allocation) survey(ctx context.Context, tx pgx.Tx, d *dayWork) error {
 	}
 	around, receivers := map[aroundKey]*allocate.Around{}, map[string]storedPod{}
 	for _, u := range d.units {
-		occ, err := a.occupancyOf(ctx, tx, d, u)
+		occ, err := a.occupancyOf(ctx, tx, d, u.windows)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (a *allocation) survey(ctx context.Context, tx pgx.Tx, d *dayWork) error {
 }
 
 func (a *allocation) surveyWindow(around map[aroundKey]*allocate.Around, receivers map[string]storedPod, d *dayWork, w *windowWork, occ *occupancies) error {
-	v, err := allocate.Compute(a.window(d, w, occ), &a.o.Policy, &a.o.Owners, nil)
+	v, err := d.split.Compute(a.window(d, w, occ), nil)
 	if err != nil {
 		return err
 	}

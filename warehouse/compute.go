@@ -3,10 +3,14 @@ package warehouse
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"hash"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,34 +33,56 @@ type row struct {
 	used, held  int64
 }
 
-// compute splits every window of a unit and gives every loose line to its category.
-func (a *allocation) compute(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWork) ([]row, error) {
-	occ, err := a.occupancyOf(ctx, tx, d, u)
-	if err != nil {
-		return nil, err
-	}
-	var out []row
-	for _, w := range u.windows {
-		rows, err := a.splitWindow(d, w, occ)
-		if err != nil {
-			return nil, fmt.Errorf("node %s, %s: %w", w.node.name, w.span, err)
+// hoursAtOnce bounds the node-hours whose telemetry is in memory at once.
+const hoursAtOnce = 256
+
+// compute splits every window of a unit and gives every loose line to its category. It
+// passes the rows on window by window, in an order that the inputs decide.
+func (a *allocation) compute(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWork, emit func(context.Context, []row) error) error {
+	for rest := u.windows; len(rest) > 0; {
+		n, hours := 0, 0
+		for n < len(rest) && (n == 0 || hours < hoursAtOnce) {
+			hours += len(a.inputHours(rest[n]))
+			n++
 		}
-		out = append(out, rows...)
+		if err := a.computeWindows(ctx, tx, d, rest[:n], emit); err != nil {
+			return err
+		}
+		rest = rest[n:]
 	}
 	for _, l := range u.loose {
 		rows, err := a.whole(l)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out = append(out, rows...)
+		if err := emit(ctx, rows); err != nil {
+			return err
+		}
 	}
-	return out, nil
+	return nil
 }
 
-func (a *allocation) occupancyOf(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWork) (*occupancies, error) {
+func (a *allocation) computeWindows(ctx context.Context, tx pgx.Tx, d *dayWork, windows []*windowWork, emit func(context.Context, []row) error) error {
+	occ, err := a.occupancyOf(ctx, tx, d, windows)
+	if err != nil {
+		return err
+	}
+	for _, w := range windows {
+		rows, err := a.splitWindow(d, w, occ)
+		if err != nil {
+			return fmt.Errorf("node %s, %s: %w", w.node.name, w.span, err)
+		}
+		if err := emit(ctx, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *allocation) occupancyOf(ctx context.Context, tx pgx.Tx, d *dayWork, windows []*windowWork) (*occupancies, error) {
 	var ids []int64
 	span := period.Span{Start: d.day, End: d.day}
-	for _, w := range u.windows {
+	for _, w := range windows {
 		if w.span.End.After(span.End) {
 			span.End = w.span.End
 		}
@@ -186,8 +212,8 @@ func (ix *nodeIndex) nearest(l *line) *node {
 // key identifies a row by meaning: its line's content and its target.
 func (r *row) key() string {
 	return strings.Join([]string{
-		r.line.source, fmt.Sprintf("%x", r.line.key), fmt.Sprint(r.line.ordinal), r.component, r.share.PodUID, r.share.Category, r.share.MovedBy,
-		r.share.Model, string(r.share.Mode), r.share.Pool, r.share.Owner.Key(),
+		r.line.source, fmt.Sprintf("%x", r.line.key), strconv.Itoa(int(r.line.ordinal)), r.component, r.share.PodUID, r.share.Category, r.share.MovedBy,
+		r.share.Model, string(r.share.Mode), r.share.Pool, r.share.OwnerKey(),
 	}, "\x01")
 }
 
@@ -197,16 +223,40 @@ func (r *row) id() [16]byte {
 	return [16]byte(h[:16])
 }
 
-// outputHash identifies a unit's rows whatever their order and ids.
-func outputHash(rows []row) [32]byte {
-	lines := make([]string, len(rows))
+// output takes a unit's rows as they come, with their number and a hash of what they
+// say. Their order is that of the inputs.
+type output struct {
+	rows  int64
+	hash  hash.Hash
+	buf   []byte
+	write func(context.Context, []row, [][16]byte) error // nil: only counted
+}
+
+func newOutput(write func(context.Context, []row, [][16]byte) error) *output {
+	return &output{hash: sha256.New(), write: write}
+}
+
+func (o *output) add(ctx context.Context, rows []row) error {
+	ids := make([][16]byte, len(rows))
 	for i := range rows {
 		r := &rows[i]
-		lines[i] = fmt.Sprintf("%s|%d|%d|%s|%d|%d|%d", r.key(), r.share.Ratio, r.share.GPURatio, r.deviceHours, r.used, r.held, r.share.Method)
+		ids[i] = r.id()
+		o.buf = append(o.buf[:0], ids[i][:]...)
+		for _, n := range []int64{int64(r.share.Ratio), int64(r.share.GPURatio), r.used, r.held, int64(r.share.Method)} {
+			o.buf = binary.BigEndian.AppendUint64(o.buf, uint64(n))
+		}
+		o.buf = append(o.buf, r.deviceHours...)
+		o.buf = append(o.buf, '\n')
+		_, _ = o.hash.Write(o.buf)
 	}
-	sort.Strings(lines)
-	return sha256.Sum256([]byte(strings.Join(lines, "\n")))
+	o.rows += int64(len(rows))
+	if o.write == nil {
+		return nil
+	}
+	return o.write(ctx, rows, ids)
 }
+
+func (o *output) sum() [32]byte { return [32]byte(o.hash.Sum(nil)) }
 
 // methodRatios lists the row's ratio by rung, rung 1 first.
 func methodRatios(s allocate.Share) []int64 {
@@ -219,6 +269,7 @@ func methodRatios(s allocate.Share) []int64 {
 
 // ledgerDims caches the ids of owners and models within one allocation.
 type ledgerDims struct {
+	mu     sync.Mutex
 	owners map[string]int32
 	models map[string]int32
 }
@@ -227,15 +278,32 @@ func newLedgerDims() *ledgerDims {
 	return &ledgerDims{owners: map[string]int32{}, models: map[string]int32{}}
 }
 
-// resolve makes sure that every owner and model of the rows has an id. Owners new to
-// the warehouse are written outside the unit's transaction: they are harmless alone.
-func (d *ledgerDims) resolve(ctx context.Context, db *DB, rows []row) error {
+// dimIDs are the ids of a row's owner and model.
+type dimIDs struct{ owner, model int32 }
+
+// resolve returns the ids of every row's owner and model. Owners new to the warehouse
+// are written outside the unit's transaction: they are harmless alone.
+func (d *ledgerDims) resolve(ctx context.Context, db *DB, rows []row) ([]dimIDs, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.add(ctx, db, rows); err != nil {
+		return nil, err
+	}
+	out := make([]dimIDs, len(rows))
+	for i := range rows {
+		s := &rows[i].share
+		out[i] = dimIDs{d.owners[s.OwnerKey()], d.models[s.Model]}
+	}
+	return out, nil
+}
+
+func (d *ledgerDims) add(ctx context.Context, db *DB, rows []row) error {
 	owners := map[string]policy.Owner{}
 	models := map[string]bool{}
 	for i := range rows {
 		s := &rows[i].share
-		if _, ok := d.owners[s.Owner.Key()]; !ok {
-			owners[s.Owner.Key()] = s.Owner
+		if _, ok := d.owners[s.OwnerKey()]; !ok {
+			owners[s.OwnerKey()] = s.Owner
 		}
 		if _, ok := d.models[s.Model]; !ok {
 			models[s.Model] = true

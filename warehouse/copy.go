@@ -188,6 +188,13 @@ func (c *copyRows) copyTo(ctx context.Context, tx pgx.Tx, table, columns string)
 	return copyFrom(ctx, tx, &sliceReader{c.buf}, table, columns)
 }
 
+// flushTo is copyTo for the rows so far: more may follow.
+func (c *copyRows) flushTo(ctx context.Context, tx pgx.Tx, table, columns string) error {
+	err := c.copyTo(ctx, tx, table, columns)
+	c.buf = append(c.buf[:0], copyHeader...)
+	return err
+}
+
 type sliceReader struct{ b []byte }
 
 func (r *sliceReader) Read(p []byte) (int, error) {

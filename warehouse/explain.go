@@ -151,6 +151,7 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 		return err
 	}
 	a := &allocation{nodes: nodes, o: AllocateOptions{Policy: e.out.Policy, Owners: owners}}
+	d.split = a.splitter()
 	if e.out.Policy.Idle.Wide() {
 		if d.units, err = e.unitsAround(ctx, nodes, n); err != nil {
 			return err
@@ -159,7 +160,7 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 			return err
 		}
 	}
-	occ, err := a.occupancyOf(ctx, e.tx, d, &unitWork{windows: []*windowWork{w}})
+	occ, err := a.occupancyOf(ctx, e.tx, d, []*windowWork{w})
 	if err != nil {
 		return err
 	}

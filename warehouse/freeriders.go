@@ -132,12 +132,12 @@ func (f *freeRiders) addDay(ctx context.Context, tx pgx.Tx, m period.Month, d *d
 		return err
 	}
 	for _, u := range d.units {
-		occ, err := f.a.occupancyOf(ctx, tx, d, u)
+		occ, err := f.a.occupancyOf(ctx, tx, d, u.windows)
 		if err != nil {
 			return err
 		}
 		for _, w := range u.windows {
-			if err := f.addWindow(f.a.window(d, w, occ), w.lines); err != nil {
+			if err := f.addWindow(d.split, f.a.window(d, w, occ), w.lines); err != nil {
 				return err
 			}
 		}
@@ -145,8 +145,8 @@ func (f *freeRiders) addDay(ctx context.Context, tx pgx.Tx, m period.Month, d *d
 	return nil
 }
 
-func (f *freeRiders) addWindow(win allocate.Window, lines []*line) error {
-	v, err := allocate.Compute(win, &f.a.o.Policy, &f.a.o.Owners, nil)
+func (f *freeRiders) addWindow(split *allocate.Splitter, win allocate.Window, lines []*line) error {
+	v, err := split.Compute(win, nil)
 	var noPrice *allocate.MissingPrice
 	if errors.As(err, &noPrice) {
 		return nil

@@ -22,7 +22,7 @@ import (
 // splitWindow gives every line of a window away by what its node was held by.
 func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([]row, error) {
 	win := a.window(d, w, occ)
-	v, err := allocate.Compute(win, &a.o.Policy, &a.o.Owners, nil)
+	v, err := d.split.Compute(win, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -224,6 +224,8 @@ func cutsHour(span period.Span) bool {
 // noteCost keeps a finding with the effective cost of the window's lines (DESIGN §4.4).
 func (a *allocation) noteCost(text string, w *windowWork) error {
 	a.note(text, w.node.name, w.span)
+	a.noting.Lock()
+	defer a.noting.Unlock()
 	f := a.findings[text]
 	if f.cost == nil {
 		f.cost = map[string]money.Amount{}
@@ -240,6 +242,8 @@ func (a *allocation) noteCost(text string, w *windowWork) error {
 
 // note keeps a finding; what is said of many windows is said once.
 func (a *allocation) note(text, node string, span period.Span) {
+	a.noting.Lock()
+	defer a.noting.Unlock()
 	if a.findings == nil {
 		a.findings = map[string]*finding{}
 	}
@@ -249,6 +253,9 @@ func (a *allocation) note(text, node string, span period.Span) {
 		a.findings[text] = f
 	}
 	f.windows++
+	if span.Start.Before(f.at) || span.Start.Equal(f.at) && node < f.node { // the first, whichever day was computed first
+		f.at, f.node = span.Start, node
+	}
 }
 
 // warn says the findings, in the order of their texts.

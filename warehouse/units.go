@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"gpuledger/allocate"
+	"gpuledger/billing/period"
 	"gpuledger/policy"
 )
 
@@ -25,32 +26,51 @@ func (db *DB) findUnit(ctx context.Context, u *unitRef) (bool, error) {
 	return true, nil
 }
 
-// writeUnit stores a unit with its facts, rollups and control totals in one
-// transaction, after checking in SQL that every line is given away exactly once.
-func (db *DB) writeUnit(ctx context.Context, a *allocation, d *dayWork, u *unitWork, ref *unitRef, rows []row) error {
-	if err := a.dims.resolve(ctx, db, rows); err != nil {
-		return err
-	}
+// bytesAtOnce bounds the rows in memory on their way into the warehouse.
+const bytesAtOnce = 4 << 20
+
+// writeUnit computes a unit, reading in one transaction, and stores it with its facts,
+// rollups and control totals in another, after checking in SQL that every line is given
+// away exactly once.
+func (db *DB) writeUnit(ctx context.Context, read pgx.Tx, a *allocation, d *dayWork, u *unitWork, ref *unitRef) error {
 	lines := len(u.loose)
 	for _, w := range u.windows {
 		lines += len(w.lines)
 	}
 	return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT gpuledger.ensure_month('allocation', $1::date)", a.o.Period.Start()); err != nil {
-			return err
-		}
 		err := tx.QueryRow(ctx, `INSERT INTO gpuledger.unit (scope, charge_day, input_sha256, output_sha256, method_version, lines, rows)
-			VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (scope, charge_day, input_sha256) DO NOTHING RETURNING id`,
-			ref.scope, ref.day, ref.input[:], ref.output[:], allocate.MethodVersion, lines, len(rows)).Scan(&ref.id)
+			VALUES ($1, $2, $3, '', $4, $5, 0) ON CONFLICT (scope, charge_day, input_sha256) DO NOTHING RETURNING id`,
+			ref.scope, ref.day, ref.input[:], allocate.MethodVersion, lines).Scan(&ref.id)
 		if errors.Is(err, pgx.ErrNoRows) { // another job wrote the same unit meanwhile
-			return tx.QueryRow(ctx, "SELECT id FROM gpuledger.unit WHERE scope = $1 AND charge_day = $2 AND input_sha256 = $3", ref.scope, ref.day, ref.input[:]).Scan(&ref.id)
+			var output []byte
+			err := tx.QueryRow(ctx, "SELECT id, output_sha256, rows FROM gpuledger.unit WHERE scope = $1 AND charge_day = $2 AND input_sha256 = $3", ref.scope, ref.day, ref.input[:]).Scan(&ref.id, &output, &ref.rows)
+			copy(ref.output[:], output)
+			return err
 		}
 		if err != nil {
 			return err
 		}
-		if err := a.copyFacts(ctx, tx, ref, rows); err != nil {
+		facts := newCopyRows()
+		out := newOutput(func(ctx context.Context, rows []row, ids [][16]byte) error {
+			dims, err := a.dims.resolve(ctx, db, rows)
+			if err != nil {
+				return err
+			}
+			for i := range rows {
+				factRow(facts, a.o.Period, ref, &rows[i], ids[i], dims[i])
+			}
+			if len(facts.buf) < bytesAtOnce {
+				return nil
+			}
+			return facts.flushTo(ctx, tx, "gpuledger.allocation", factColumns)
+		})
+		if err := a.compute(ctx, read, d, u, out.add); err != nil {
 			return err
 		}
+		if err := facts.copyTo(ctx, tx, "gpuledger.allocation", factColumns); err != nil {
+			return err
+		}
+		ref.rows, ref.output = out.rows, out.sum()
 		if err := a.copyInputs(ctx, tx, d, u, ref); err != nil {
 			return err
 		}
@@ -59,52 +79,51 @@ func (db *DB) writeUnit(ctx context.Context, a *allocation, d *dayWork, u *unitW
 				return err
 			}
 		}
+		if _, err := tx.Exec(ctx, "UPDATE gpuledger.unit SET output_sha256 = $2, rows = $3 WHERE id = $1", ref.id, ref.output[:], ref.rows); err != nil {
+			return err
+		}
 		return checkUnit(ctx, tx, ref, a.o, lines)
 	})
 }
 
-func (a *allocation) copyFacts(ctx context.Context, tx pgx.Tx, ref *unitRef, rows []row) error {
-	c := newCopyRows()
-	for i := range rows {
-		r := &rows[i]
-		s := &r.share
-		c.row(25)
-		c.date(a.o.Period.Start())
-		c.date(ref.day)
-		c.int8(ref.id)
-		c.int8(r.line.id)
-		c.text(r.component)
-		if s.PodUID != "" {
-			c.text("pod")
-		} else {
-			c.text("remainder")
-		}
-		c.optInt8(r.pod.id)
-		c.text(s.Category)
-		c.optText(s.MovedBy)
-		c.int4(a.dims.owners[s.Owner.Key()])
-		c.int4(a.dims.models[s.Model])
-		c.text(string(s.Mode))
-		if r.node != nil {
-			c.int4(r.node.id)
-		} else {
-			c.null()
-		}
-		c.optText(s.Pool)
-		c.text(r.line.currency)
-		c.int8(int64(s.Ratio))
-		c.int8(int64(s.GPURatio))
-		c.numeric(r.deviceHours)
-		for _, v := range []int64{r.used, r.held, s.MeasuredMicros, s.GapMicros} {
-			c.int8(v)
-		}
-		c.int2(int16(s.Method))
-		c.int8s(methodRatios(*s))
-		id := r.id()
-		c.bytea(id[:]) // a uuid is its sixteen bytes
+const factColumns = `period, charge_day, unit_id, line_id, component, target_kind, target_id, category, moved_by, owner_id, model_id, mode, node_id, node_pool, currency,
+		ratio, gpu_ratio, device_hours, used_byte_seconds, held_byte_seconds, measured_us, gap_us, method, method_ratio, allocation_id`
+
+func factRow(c *copyRows, m period.Month, ref *unitRef, r *row, id [16]byte, dims dimIDs) {
+	s := &r.share
+	c.row(25)
+	c.date(m.Start())
+	c.date(ref.day)
+	c.int8(ref.id)
+	c.int8(r.line.id)
+	c.text(r.component)
+	if s.PodUID != "" {
+		c.text("pod")
+	} else {
+		c.text("remainder")
 	}
-	return c.copyTo(ctx, tx, "gpuledger.allocation", `period, charge_day, unit_id, line_id, component, target_kind, target_id, category, moved_by, owner_id, model_id, mode, node_id, node_pool, currency,
-		ratio, gpu_ratio, device_hours, used_byte_seconds, held_byte_seconds, measured_us, gap_us, method, method_ratio, allocation_id`)
+	c.optInt8(r.pod.id)
+	c.text(s.Category)
+	c.optText(s.MovedBy)
+	c.int4(dims.owner)
+	c.int4(dims.model)
+	c.text(string(s.Mode))
+	if r.node != nil {
+		c.int4(r.node.id)
+	} else {
+		c.null()
+	}
+	c.optText(s.Pool)
+	c.text(r.line.currency)
+	c.int8(int64(s.Ratio))
+	c.int8(int64(s.GPURatio))
+	c.numeric(r.deviceHours)
+	for _, v := range []int64{r.used, r.held, s.MeasuredMicros, s.GapMicros} {
+		c.int8(v)
+	}
+	c.int2(int16(s.Method))
+	c.int8s(methodRatios(*s))
+	c.bytea(id[:]) // a uuid is its sixteen bytes
 }
 
 // copyInputs pins the node-hours the unit was computed from: where a rule looks beyond

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"runtime"
 	"sort"
 	"strings"
 	"time"
@@ -39,7 +40,10 @@ func Open(ctx context.Context, url string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", hideURL(err))
 	}
-	cfg.MaxConns = max(4, cfg.MaxConns)
+	if !strings.Contains(url, "pool_max_conns") { // who sets a limit keeps it, and has fewer workers
+		cfg.MaxConns = int32(jobConns + 2*min(runtime.GOMAXPROCS(0), mostWorkers))
+	}
+	cfg.MaxConns = max(jobConns+2, cfg.MaxConns)
 	cfg.ConnConfig.RuntimeParams["application_name"] = "gpuledger"
 	cfg.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	if cfg.ConnConfig.ConnectTimeout == 0 {

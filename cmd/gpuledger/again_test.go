@@ -157,3 +157,40 @@ func TestUnreadSamplesPublishNothing(t *testing.T) {
 		t.Errorf("empty configuration: exit %d: %s", code, errs)
 	}
 }
+
+// What comes out of a month does not depend on how many of its days are computed at
+// once, nor on what of it was in the warehouse before.
+func TestWorkersMakeNoDifference(t *testing.T) {
+	m, err := period.ParseMonth("2026-10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w, err := fleet.New(fleet.Spec{Month: m, Nodes: 3, PodsPerNode: 3, Interval: 10 * time.Minute, Days: 4, Seed: 5}).Write(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moving := filepath.Join(dir, "moving.yaml")
+	write(t, moving, "component_split: ratio\nidle: {default: {policy: proportional, scope: cluster}, unallocated: {policy: last_tenant, lookback: 3h}}\n")
+	var first string
+	for _, workers := range []string{"1", "4"} {
+		dsn := pgtest.New(t, migrate)
+		mustCLI(t, dsn, "ingest", "samples", "--config", w.Config, "--period", "2026-10", "-q")
+		mustCLI(t, dsn, "ingest", "bills", "--config", w.Config, "-q")
+		if workers == "4" {
+			mustCLI(t, dsn, "allocate", "--config", w.Config, "--period", "2026-10", "--workers", "2")
+		}
+		mustCLI(t, dsn, "allocate", "--config", w.Config, "--period", "2026-10", "--policy", moving, "--workers", workers)
+		got := one(t, dsn, "SELECT encode(output_sha256, 'hex') FROM gpuledger.run ORDER BY seq DESC LIMIT 1") + "\n" +
+			one(t, dsn, `SELECT string_agg(allocation_id || ' ' || ratio || ' ' || gpu_ratio, ',' ORDER BY allocation_id) FROM gpuledger.allocation a
+				JOIN gpuledger.run_unit u ON u.unit_id = a.unit_id AND u.run_id = (SELECT run_id FROM gpuledger.period)`)
+		if first == "" {
+			first = got
+		} else if got != first {
+			t.Errorf("4 workers differ from 1")
+		}
+	}
+	if len(first) < 10_000 {
+		t.Errorf("only %d bytes to compare", len(first))
+	}
+}

@@ -15,9 +15,10 @@ import (
 
 // allocateMonth splits a month's lines and publishes a run.
 type allocateMonth struct {
-	period string
-	policy string
-	dryRun bool
+	period  string
+	policy  string
+	dryRun  bool
+	workers int
 }
 
 func (a *app) allocateCmd() *cobra.Command {
@@ -34,7 +35,7 @@ func (a *app) allocateCmd() *cobra.Command {
 				return &exitError{exitUsage, err}
 			}
 			return a.withDatabase(cmd.Context(), func(cfg *Config, db *database) error {
-				_, err := a.allocateMonth(cmd.Context(), cfg, db, m, c.policy, c.dryRun)
+				_, err := c.run(cmd.Context(), a, cfg, db, m)
 				return err
 			})
 		},
@@ -42,12 +43,16 @@ func (a *app) allocateCmd() *cobra.Command {
 	cmd.Flags().StringVar(&c.period, "period", "", "month of the charge, such as 2026-10")
 	cmd.Flags().StringVar(&c.policy, "policy", "", "policy to use instead of the configured one")
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "compute and check, publish nothing")
+	cmd.Flags().IntVar(&c.workers, "workers", 0, "days computed at once (default: one for each processor, at most 8)")
 	_ = cmd.MarkFlagRequired("period") // the flag exists
 	return cmd
 }
 
-func (a *app) allocateMonth(ctx context.Context, cfg *Config, db *database, m period.Month, policyFile string, dryRun bool) (warehouse.RunResult, error) {
-	p, err := cfg.policy(policyFile)
+func (c *allocateMonth) run(ctx context.Context, a *app, cfg *Config, db *database, m period.Month) (warehouse.RunResult, error) {
+	if c.workers < 0 {
+		return warehouse.RunResult{}, usagef("--workers %d is below 0", c.workers)
+	}
+	p, err := cfg.policy(c.policy)
 	if err != nil {
 		return warehouse.RunResult{}, err
 	}
@@ -58,7 +63,7 @@ func (a *app) allocateMonth(ctx context.Context, cfg *Config, db *database, m pe
 	var res warehouse.RunResult
 	lastSaid := time.Now()
 	opts := warehouse.AllocateOptions{
-		Period: m, Policy: p, Owners: o, CodeVersion: version(), By: who(), DryRun: dryRun,
+		Period: m, Policy: p, Owners: o, CodeVersion: version(), By: who(), DryRun: c.dryRun, Workers: c.workers,
 		Progress: func(day time.Time, of int) {
 			if time.Since(lastSaid) > 10*time.Second {
 				lastSaid = time.Now()

@@ -113,7 +113,7 @@ func (a *app) runMonth(ctx context.Context, cfg *Config, db *database, m period.
 	if err != nil || state == "closed" {
 		return err
 	}
-	res, err := a.allocateMonth(ctx, cfg, db, m, "", false)
+	res, err := (&allocateMonth{}).run(ctx, a, cfg, db, m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", m, err)
 	}
