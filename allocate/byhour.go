@@ -36,6 +36,9 @@ func ofNode(rule *policy.Rule, c billing.Component) bool {
 // endHour shares out what waits, by what weigh says of the receivers, and begins the
 // next hour.
 func (s *split) endHour(weigh func(*target) money.Weight) {
+	if !s.byHour {
+		return
+	}
 	if len(s.waiting) > 0 {
 		s.shareOut(weigh)
 	}

@@ -22,14 +22,21 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 		own = ""
 	}
 	weights, times, n := s.weights[:0], s.times[:0], 0
-	for _, t := range s.ordered() {
+	ordered := s.ordered()
+	for _, t := range ordered {
 		if t.Component != own {
 			continue
 		}
-		weights, times = append(weights, t.weight), append(times, t.time)
+		weights = append(weights, t.weight)
+		if s.priced {
+			times = append(times, t.time)
+		}
 		n++
 	}
 	s.weights, s.times = weights, times
+	if !s.priced {
+		times = weights
+	}
 	ratios, err := s.divider.Apportion(int64(part), weights)
 	if errors.Is(err, money.ErrNoWeight) {
 		return s.unseen(c, part, onGPU)
@@ -37,20 +44,24 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := s.lend(n)
+	room := s.lend(n, c)
+	out := room.shares[:n:n]                         // who appends must not write into the room
 	alike := onGPU && part == money.One && !s.priced // device time decides
 	k, move, mixed := 0, false, false
-	for _, t := range s.ordered() {
+	for _, t := range ordered {
 		if t.Component != own {
 			continue
 		}
 		sh, ratio := &out[k], money.Ratio(ratios[k])
-		sh.Target, sh.Ratio, sh.GPURatio = t.Target, ratio, 0
+		if room.of[k] != t {
+			sh.Target, sh.Component, room.of[k] = t.Target, c, t
+		}
+		sh.Ratio, sh.GPURatio = ratio, 0
 		if alike {
 			sh.GPURatio = ratio
 		}
 		sh.UsedByteSeconds, sh.HeldByteSeconds, sh.MeasuredMicros, sh.GapMicros = t.used, t.held, t.measured, t.gap
-		sh.Component, sh.Method, sh.ByMethod = c, t.method, MethodRatios{}
+		sh.Method, sh.ByMethod = t.method, MethodRatios{}
 		if t.method == 0 {
 			sh.Method = gpu.NoMethod
 		}
@@ -69,7 +80,7 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 	}
 	if mixed {
 		k = 0
-		for _, t := range s.ordered() {
+		for _, t := range ordered {
 			if t.Component != own {
 				continue
 			}
@@ -86,7 +97,7 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 	}
 	if !onGPU {
 		// A pod that asked for nothing has no row; device time, which may cost nothing, has.
-		out = slices.DeleteFunc(out, func(sh Share) bool { return sh.Ratio == 0 })
+		out = slices.DeleteFunc(slices.Clone(out), func(sh Share) bool { return sh.Ratio == 0 })
 	}
 	return out, nil
 }

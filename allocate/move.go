@@ -21,16 +21,38 @@ type given struct {
 
 // column picks the stored shares that the policy's basis and reservation ask for.
 // Basis request always counts replicas.
-func (s *split) column(r *gpu.Row) int64 {
-	switch {
-	case s.p.Basis == "used":
+func (x *Splitter) column(r *gpu.Row) int64 {
+	switch x.basis {
+	case basisUsed:
 		return r.Shares.Used
-	case s.p.Basis == "request":
+	case basisRequest:
 		return r.Shares.RequestReplica
-	case s.p.Reservation.TimeSlicing == "replica":
+	case basisMaxReplica:
 		return r.Shares.MaxReplica
 	}
 	return r.Shares.MaxNone
+}
+
+// basis is which of a row's columns counts.
+type basis int
+
+const (
+	basisMaxNone basis = iota
+	basisMaxReplica
+	basisUsed
+	basisRequest
+)
+
+func basisOf(p *policy.Policy) basis {
+	switch {
+	case p.Basis == "used":
+		return basisUsed
+	case p.Basis == "request":
+		return basisRequest
+	case p.Reservation.TimeSlicing == "replica":
+		return basisMaxReplica
+	}
+	return basisMaxNone
 }
 
 // partition gives away a partition-hour, after the redistributions of device scope.
@@ -61,7 +83,13 @@ func (s *split) partition(h *Hour, d *gpu.Device, p *gpu.Partition, by factors) 
 			s.place.UsedByteSeconds, s.place.MeasuredMicros, s.place.Replicas = r.UsedByteSeconds, r.MeasuredMicros, r.Replicas
 		}
 		if r.PodUID != "" {
-			s.give(h, f, given{known[i], PodCategory, "", r.Method, shares[i], r}, by)
+			if !s.steady {
+				s.give(h, f, given{known[i], PodCategory, "", r.Method, shares[i], r}, by)
+				continue
+			}
+			t := s.pod(known[i], h.Start, s.changed, f, "", PodCategory, "")
+			s.add(t, r.Method, shares[i], by)
+			s.memo(t, r, by.overlap)
 			continue
 		}
 		t := s.remainder(string(r.Category), f, "")
@@ -115,7 +143,7 @@ func (s *split) give(h *Hour, f *frame, g given, by factors) {
 		t := s.pod(g.pod, h.Start, s.changed, f, "", g.category, g.movedBy)
 		s.add(t, g.method, g.share, by)
 		if g.row != nil {
-			s.memo(t, *g.row, by.overlap)
+			s.memo(t, g.row, by.overlap)
 		}
 		return
 	}
@@ -138,13 +166,13 @@ func (s *split) give(h *Hour, f *frame, g given, by factors) {
 		t := s.pod(g.pod, at[i], s.change(at[i]), f, "", g.category, g.movedBy)
 		s.add(t, g.method, uint64(shares[i]), by)
 		if g.row != nil {
-			s.memo(t, gpu.Row{UsedByteSeconds: figures[0][i], HeldByteSeconds: figures[1][i], MeasuredMicros: figures[2][i], GapMicros: figures[3][i]}, by.overlap)
+			s.memo(t, &gpu.Row{UsedByteSeconds: figures[0][i], HeldByteSeconds: figures[1][i], MeasuredMicros: figures[2][i], GapMicros: figures[3][i]}, by.overlap)
 		}
 	}
 }
 
 // memo adds what goes with a pod's own share.
-func (s *split) memo(t *target, r gpu.Row, overlap uint64) {
+func (s *split) memo(t *target, r *gpu.Row, overlap uint64) {
 	s.of(t)
 	t.used += part(r.UsedByteSeconds, overlap, s.scale)
 	t.held += part(r.HeldByteSeconds, overlap, s.scale)
@@ -197,7 +225,12 @@ func (s *split) redistribute(h *Hour, f *frame, p *gpu.Partition, r *gpu.Row, ru
 			continue // nobody under this measure: try the next
 		}
 		for i := range p.Rows {
-			if x := &p.Rows[i]; x.PodUID != "" {
+			x := &p.Rows[i]
+			switch {
+			case x.PodUID == "" || parts[i] == 0:
+			case s.steady:
+				s.add(s.pod(s.known[i], h.Start, s.changed, f, "", string(r.Category), rule.Policy), x.Method, uint64(parts[i]), by)
+			default:
 				s.give(h, f, given{s.known[i], string(r.Category), rule.Policy, x.Method, uint64(parts[i]), nil}, by)
 			}
 		}

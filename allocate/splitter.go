@@ -15,11 +15,13 @@ import (
 // Splitter splits windows one after another under one policy and its owners. What it
 // finds out about a pod's owner, a remainder's payer or a MIG profile it keeps for the
 // next window: a node's hours look alike. The shares do not depend on what was split
-// before. A pod's UID stands for one Pod as long as the Splitter is used. It is not for
+// before, and they are the Splitter's own: not to be changed, and good until the next
+// window. A pod's UID stands for one Pod as long as the Splitter is used. It is not for
 // concurrent use.
 type Splitter struct {
 	p       *policy.Policy
 	owners  *policy.Owners
+	basis   basis
 	changes []time.Time // when some rule of owners begins or ends
 
 	targets    map[string]*target // by key
@@ -34,10 +36,12 @@ type Splitter struct {
 	touched []*target
 	before  struct{ touched, ordered []*target } // the window before, whose order is often the same
 
-	buffers [][]Share // of the window under way, as many as are lent
+	buffers []*buffer // of the window under way, as many as are lent
 	lent    int
 	divider money.Divider // for one result at a time
 	known   []*podTargets
+	answers []*podTargets // of podOf, in order
+	asked   int
 	shares  []uint64
 	weights []money.Weight
 	times   []money.Weight
@@ -45,7 +49,7 @@ type Splitter struct {
 
 // NewSplitter returns a Splitter. The policy and the owners must not change under it.
 func NewSplitter(p *policy.Policy, owners *policy.Owners) *Splitter {
-	x := &Splitter{p: p, owners: owners, changes: owners.Changes(time.Time{}, time.Unix(1<<40, 0))}
+	x := &Splitter{p: p, owners: owners, basis: basisOf(p), changes: owners.Changes(time.Time{}, time.Unix(1<<40, 0))}
 	x.forget()
 	return x
 }
@@ -60,7 +64,7 @@ func (x *Splitter) forget() {
 	x.remainders = map[remainderKey]*target{}
 	x.geometries = map[geometryKey][2]uint64{}
 	x.movedTo = map[movedKey]*target{}
-	x.before.touched, x.before.ordered, x.latest = nil, nil, nil
+	x.before.touched, x.before.ordered, x.latest, x.answers, x.buffers = nil, nil, nil, nil, nil
 }
 
 // begin starts the next window.
@@ -69,21 +73,27 @@ func (x *Splitter) begin() {
 	if len(x.targets) > mostTargets || len(x.pods) > mostTargets || len(x.geometries) > mostTargets {
 		x.forget()
 	}
-	x.touched, x.lent = x.touched[:0], 0
+	x.touched, x.lent, x.asked = x.touched[:0], 0, 0
 }
 
-// lend returns room for n shares, until the next window begins.
-func (x *Splitter) lend(n int) []Share {
+// buffer is room for the shares of a line, with whose they were last.
+type buffer struct {
+	shares    []Share
+	of        []*target
+	component billing.Component
+}
+
+// lend returns room for n shares of a component, until the next window begins.
+func (x *Splitter) lend(n int, c billing.Component) *buffer {
 	if x.lent == len(x.buffers) {
-		x.buffers = append(x.buffers, nil)
+		x.buffers = append(x.buffers, &buffer{})
 	}
-	b := &x.buffers[x.lent]
+	b := x.buffers[x.lent]
 	x.lent++
-	if cap(*b) < n {
-		*b = make([]Share, n)
+	if len(b.shares) < n || b.component != c {
+		*b = buffer{make([]Share, n), make([]*target, n), c}
 	}
-	*b = (*b)[:n]
-	return *b
+	return b
 }
 
 // frame is what the targets of a partition have in common.
@@ -99,13 +109,12 @@ func (s *split) frame(model string, mode gpu.Mode) *frame {
 	if x.latest != nil && *x.latest == f {
 		return x.latest
 	}
-	known := x.frames[f]
-	if known == nil {
-		known = &f
-		x.frames[f] = known
+	if x.latest = x.frames[f]; x.latest == nil {
+		x.latest = new(frame)
+		*x.latest = f
+		x.frames[f] = x.latest
 	}
-	x.latest = known
-	return known
+	return x.latest
 }
 
 // target is a Target with what the window under way gives it.
@@ -150,7 +159,7 @@ func (x *Splitter) intern(t Target, rule *policy.Rule) *target {
 // entry gathers a target's part while its window is walked.
 type entry struct {
 	weight   money.Weight // with the model's price weight: decides the ratio
-	time     money.Weight // without: device time
+	time     money.Weight // without, where models differ: device time
 	method   gpu.Method   // the rung behind weight, where it is one
 	byMethod *methodWeights
 	hourly   money.Weight // of the hour under way, where that matters
@@ -212,6 +221,20 @@ func (x *Splitter) change(at time.Time) int {
 
 // podOf returns what is known of a pod.
 func (s *split) podOf(uid string) *podTargets {
+	k := s.asked // the window before asked for the same pods in the same order, as a rule
+	if s.asked++; k < len(s.answers) && s.answers[k].uid == uid {
+		return s.answers[k]
+	}
+	known := s.findPod(uid)
+	if k < len(s.answers) {
+		s.answers[k] = known
+	} else {
+		s.answers = append(s.answers, known)
+	}
+	return known
+}
+
+func (s *split) findPod(uid string) *podTargets {
 	known := s.pods[uid]
 	if known == nil {
 		known = &podTargets{uid: strings.Clone(uid), pod: s.w.Pods[uid]}

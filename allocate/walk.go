@@ -156,6 +156,9 @@ func (s *split) dominantSum(d *gpu.Device, geometry string) int {
 // overlapSeconds is how much of the hour the window takes. Bills are cut at whole
 // seconds at the finest.
 func (s *split) overlapSeconds(hour time.Time) uint64 {
+	if hour.Equal(s.w.Span.Start) && s.w.Span.End.Sub(hour) == time.Hour {
+		return hourSeconds
+	}
 	return uint64(s.w.Span.Intersect(period.Hour(hour)).Duration() / time.Second)
 }
 
@@ -353,12 +356,17 @@ func (s *split) addUnits(t *target, m gpu.Method, units uint64, by factors) {
 
 func (s *split) weigh(t *target, m gpu.Method, units uint64, by factors) {
 	s.of(t)
-	w, _ := money.W(units).Mul(by.overlap)
-	w, _ = w.Mul(by.slices)
-	t.time, _ = t.time.Add(w)
-	w, ok := w.Mul(by.price)
-	if !ok {
-		panic("allocate: weight beyond 128 bits")
+	w := money.W(units)
+	if by.overlap != 1 || by.slices != 1 {
+		w, _ = w.Mul(by.overlap)
+		w, _ = w.Mul(by.slices)
+	}
+	if s.priced { // else it is the weight
+		t.time, _ = t.time.Add(w)
+		var ok bool
+		if w, ok = w.Mul(by.price); !ok {
+			panic("allocate: weight beyond 128 bits")
+		}
 	}
 	t.gain(m, w)
 	if s.byHour {

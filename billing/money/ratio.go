@@ -232,7 +232,7 @@ func (d *Divider) handOut(weights []Weight, left uint64) {
 	for i := range order {
 		order[i] = int32(i)
 	}
-	slices.SortFunc(order, func(a, b int32) int {
+	first := func(a, b int32) int {
 		if c := d.remainders[b].Cmp(d.remainders[a]); c != 0 {
 			return c
 		}
@@ -240,7 +240,18 @@ func (d *Divider) handOut(weights []Weight, left uint64) {
 			return c
 		}
 		return int(a - b)
-	})
+	}
+	if few := 8; len(order) <= few { // no need to sort all of them
+		for k := range order[:left] {
+			for i := k + 1; i < len(order); i++ {
+				if first(order[i], order[k]) < 0 {
+					order[i], order[k] = order[k], order[i]
+				}
+			}
+		}
+	} else {
+		slices.SortFunc(order, first)
+	}
 	for _, i := range order[:left] {
 		d.parts[i]++
 	}
