@@ -96,6 +96,7 @@ type Target struct {
 	Model     string   // "" of CPU and memory
 	Mode      gpu.Mode // "" of CPU and memory
 	Pool      string   // node pool at the time
+	Node      string   // the name the machine had; "" of what belongs to the line as a whole
 	Owner     policy.Owner
 
 	ownerKey string // of Owner, where it was worked out
@@ -117,7 +118,7 @@ func (t *Target) Key() string { return t.key() }
 
 // key orders and identifies a target by meaning, never by a database id.
 func (t *Target) key() string {
-	return strings.Join([]string{string(t.Component), t.Category, t.MovedBy, t.PodUID, t.Model, string(t.Mode), t.Pool, t.OwnerKey()}, "\x01")
+	return strings.Join([]string{string(t.Component), t.Category, t.MovedBy, t.PodUID, t.Model, string(t.Mode), t.Pool, t.Node, t.OwnerKey()}, "\x01")
 }
 
 // Share is one target's part of a window.

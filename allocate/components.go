@@ -85,7 +85,7 @@ func (x *Splitter) Compute(w Window, see func(Contribution)) (*Vectors, error) {
 		if h.Seen && s.divides() {
 			s.requests(h, overlap)
 		}
-		s.enter(h.Start, h.Pool, nodeItself)
+		s.enter(h.Start, h.Pool, h.Node, nodeItself)
 		s.endHour(hourly)
 	}
 	s.rest(ready, uncovered)
@@ -192,7 +192,7 @@ func (s *split) requests(h *Hour, overlap uint64) {
 	if h.ReadyMicros <= 0 {
 		return
 	}
-	s.enter(h.Start, h.Pool, "")
+	s.enter(h.Start, h.Pool, h.Node, "")
 	pods := append([]gpu.PodUse(nil), h.Pods...)
 	sort.Slice(pods, func(i, j int) bool { return pods[i].PodUID < pods[j].PodUID })
 	cpu, memory := s.capacity(h)

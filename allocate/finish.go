@@ -104,7 +104,7 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 
 // unseen is the share of a component's part of a line when nothing of it was seen.
 func (s *split) unseen(c billing.Component, part money.Ratio, onGPU bool) ([]Share, error) {
-	s.enter(s.w.Span.Start, s.w.Node.Pool, "")
+	s.enter(s.w.Span.Start, s.w.Node.Pool, "", "")
 	f, own := s.frame("", ""), c
 	if onGPU {
 		f, own = s.frame(s.w.Node.ExpectedModel, gpu.ModeUnknown), ""

@@ -98,14 +98,14 @@ func (x *Splitter) lend(n int, c billing.Component) *buffer {
 
 // frame is what the targets of a partition have in common.
 type frame struct {
-	model                  string
-	mode                   gpu.Mode
-	pool, cluster, account string
+	model                        string
+	mode                         gpu.Mode
+	pool, node, cluster, account string
 }
 
 // frame returns the frame of a model and mode where the walk is.
 func (s *split) frame(model string, mode gpu.Mode) *frame {
-	x, f := s.Splitter, frame{model, mode, s.pool, s.w.Node.Cluster, s.w.Node.Account}
+	x, f := s.Splitter, frame{model, mode, s.pool, s.node, s.w.Node.Cluster, s.w.Node.Account}
 	if x.latest != nil && *x.latest == f {
 		return x.latest
 	}
@@ -252,7 +252,7 @@ func (s *split) pod(known *podTargets, at time.Time, change int, f *frame, c bil
 		}
 	}
 	t := s.intern(Target{
-		Component: c, PodUID: known.uid, Category: category, MovedBy: movedBy, Model: f.model, Mode: f.mode, Pool: f.pool, Owner: s.ownerOf(known, at, change, f),
+		Component: c, PodUID: known.uid, Category: category, MovedBy: movedBy, Model: f.model, Mode: f.mode, Pool: f.pool, Node: f.node, Owner: s.ownerOf(known, at, change, f),
 	}, nil)
 	known.list = append(known.list, podTarget{f, change, c, category, movedBy, t})
 	return t
@@ -287,7 +287,7 @@ func (s *split) remainder(category string, f *frame, c billing.Component) *targe
 	known := s.remainders[k]
 	if known == nil {
 		rule := s.ruleFor(category, f.pool)
-		t := Target{Component: c, Category: category, Model: f.model, Mode: f.mode, Pool: f.pool, Owner: s.p.PayerOf(category, f.pool, f.account)}
+		t := Target{Component: c, Category: category, Model: f.model, Mode: f.mode, Pool: f.pool, Node: f.node, Owner: s.p.PayerOf(category, f.pool, f.account)}
 		t = payers{s.p, s.owners}.target(t, rule, f.cluster, f.account, s.at)
 		known = s.intern(t, &rule)
 		s.remainders[k] = known

@@ -30,6 +30,7 @@ type split struct {
 	slices  uint64            // least common multiple of the partitions' normalisers
 	priced  bool              // several models: price weights decide
 	pool    string            // node pool of the hour under way
+	node    string            // and the name of the node
 	devices int               // devices of the node, at most over its hours
 
 	vacancies map[time.Time][]vacancy // by hour, where the policy asks for them
@@ -177,8 +178,8 @@ func (s *split) priceWeight(model string, at time.Time) (uint64, error) {
 }
 
 // enter sets the place of the walk.
-func (s *split) enter(at time.Time, pool, device string) {
-	if s.at, s.pool = at, pool; len(s.changes) > 0 {
+func (s *split) enter(at time.Time, pool, node, device string) {
+	if s.at, s.pool, s.node = at, pool, node; len(s.changes) > 0 {
 		s.changed = s.change(at)
 	}
 	s.steady = s.changed == len(s.changes) || !s.changes[s.changed].Before(at.Add(time.Hour))
@@ -194,13 +195,13 @@ func (s *split) hour(h *Hour, overlap uint64) (ready, uncovered uint64, err erro
 		return 0, uint64(hourMicros-h.CoveredMicros) * overlap, nil
 	}
 	for i := range h.Devices {
-		s.enter(h.Start, h.Pool, h.Devices[i].UUID)
+		s.enter(h.Start, h.Pool, h.Node, h.Devices[i].UUID)
 		if err := s.device(h, &h.Devices[i], overlap); err != nil {
 			return 0, 0, err
 		}
 	}
 	if missing := s.devices - len(h.Devices); missing > 0 && h.ReadyMicros > 0 {
-		s.enter(h.Start, h.Pool, "not seen")
+		s.enter(h.Start, h.Pool, h.Node, "not seen")
 		model := s.w.Node.ExpectedModel
 		pw, err := s.priceWeight(model, h.Start)
 		if err != nil {
@@ -276,7 +277,7 @@ func (s *split) unpartitioned(d *gpu.Device, overlap, price uint64) {
 
 // remainder adds the billed time beyond what the node was ready for.
 func (s *split) rest(ready, uncovered uint64) {
-	s.enter(s.w.Span.Start, s.w.Node.Pool, "")
+	s.enter(s.w.Span.Start, s.w.Node.Pool, "", "")
 	billed := uint64(s.w.BilledMicros)
 	if span := uint64(s.w.Span.Micros()); billed == 0 || billed > span {
 		billed = span

@@ -141,6 +141,9 @@ func (e *explaining) unitsAround(ctx context.Context, nodes *nodeIndex, n *node)
 	u, windows := &unitWork{}, map[int32]*windowWork{}
 	for _, l := range lines {
 		id := nodeOf[l.id]
+		if n, err := nodes.match(l); err == nil && n != nil {
+			id = n.id // a machine that had two names within the line
+		}
 		if windows[id] == nil {
 			windows[id] = &windowWork{node: nodes.byID[id], span: l.span}
 			u.windows = append(u.windows, windows[id])

@@ -209,11 +209,24 @@ func (ix *nodeIndex) nearest(l *line) *node {
 	return n
 }
 
+// named returns the node by one of the names its machine had.
+func (a *allocation) named(n *node, name string) *node {
+	if name == "" || name == n.name {
+		return n
+	}
+	for _, o := range a.nodes.names(n) {
+		if o.name == name {
+			return o
+		}
+	}
+	return n
+}
+
 // key identifies a row by meaning: its line's content and its target.
 func (r *row) key() string {
 	return strings.Join([]string{
 		r.line.source, fmt.Sprintf("%x", r.line.key), strconv.Itoa(int(r.line.ordinal)), r.component, r.share.PodUID, r.share.Category, r.share.MovedBy,
-		r.share.Model, string(r.share.Mode), r.share.Pool, r.share.OwnerKey(),
+		r.share.Model, string(r.share.Mode), r.share.Pool, r.share.Node, r.share.OwnerKey(),
 	}, "\x01")
 }
 

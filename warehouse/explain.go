@@ -146,6 +146,9 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 		return err
 	}
 	w := &windowWork{node: n, span: lines[0].span, lines: lines}
+	if matched, err := nodes.match(lines[0]); err == nil && matched != nil {
+		w.node = matched // a machine that had two names within the line
+	}
 	d := &dayWork{day: lines[0].span.Start}
 	if d.hours, err = e.pinnedHours(ctx, nodes, n); err != nil {
 		return err

@@ -54,7 +54,7 @@ func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([
 			a.note("source "+l.source+" has lines without a list cost; component_split stays gpu_all for them", w.node.name, w.span)
 		}
 		for _, s := range shares {
-			r := row{line: l, component: component(l, s), node: w.node, pod: d.pod(occ, s.PodUID), share: s, deviceHours: hours}
+			r := row{line: l, component: component(l, s), node: a.named(w.node, s.Node), pod: d.pod(occ, s.PodUID), share: s, deviceHours: hours}
 			if r.used, err = timed.part(i, s.UsedByteSeconds); err == nil {
 				r.held, err = timed.part(i, s.HeldByteSeconds)
 			}
