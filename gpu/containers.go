@@ -1,22 +1,48 @@
 package gpu
 
-// limit is the most a pod may use, and when that was said: the sum of what each of
-// its containers, and each of a container's virtual devices, was allowed at most.
+// limit is the most a pod may use, and when that was said, for each of its containers
+// and each of a container's virtual devices.
 type limit struct {
-	shares map[string]uint64
+	shares map[string][]allowed
 	seen   interval
+}
+
+// allowed is a limit with when it was first and last said.
+type allowed struct {
+	interval
+	bytes uint64
 }
 
 func (l limit) with(share string, bytes uint64, at int64) limit {
 	if l.shares == nil {
-		l = limit{map[string]uint64{}, interval{at, at + 1}}
+		l = limit{map[string][]allowed{}, interval{at, at + 1}}
 	}
+	said := interval{at, at + 1}
 	l.seen = interval{min(l.seen.start, at), max(l.seen.end, at+1)}
-	l.shares[share] = max(l.shares[share], bytes)
+	all := l.shares[share]
+	if n := len(all); n > 0 && all[n-1].bytes == bytes && all[n-1].start <= at {
+		all[n-1].end = max(all[n-1].end, said.end)
+	} else {
+		l.shares[share] = append(all, allowed{said, bytes})
+	}
 	return l
 }
 
-func (l limit) bytes() uint64 { return sum(l.shares) }
+// within is the limit of a pod of some life: the sum of the most that each part of it
+// was allowed meanwhile. A pod made anew under the same name may have another.
+func (l limit) within(life interval) uint64 {
+	var n uint64
+	for _, all := range l.shares {
+		var most uint64
+		for _, a := range all {
+			if a.clip(life).length() > 0 {
+				most = max(most, a.bytes)
+			}
+		}
+		n += most
+	}
+	return n
+}
 
 func sum(shares map[string]uint64) uint64 {
 	var n uint64

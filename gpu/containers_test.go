@@ -3,6 +3,7 @@ package gpu
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // HAMi reports each container by itself: two containers of a pod on one card use and
@@ -31,5 +32,36 @@ func TestContainersOfAPodAddUp(t *testing.T) {
 				t.Errorf("peak %d", r.PeakBytes)
 			}
 		})
+	}
+}
+
+// A StatefulSet's pod that is made anew under its name with another limit has its own.
+func TestLimitOfAPodMadeAnew(t *testing.T) {
+	const g = float64(1 << 30)
+	half := hour0.Add(30 * time.Minute)
+	var limits, uses []Sample
+	for _, x := range always(0) {
+		bytes := 10 * g
+		if x.UnixMilli >= half.UnixMilli() {
+			bytes = 20 * g
+		}
+		limits, uses = append(limits, Sample{x.UnixMilli, bytes}), append(uses, Sample{x.UnixMilli, g})
+	}
+	l := map[string]string{"namespace": "ml", "pod": "a", "container": "c", "vdevice_index": "0", "device_uuid": testUUID}
+	dev := []Series{
+		dcgm("DCGM_FI_DEV_FB_USED", always(1*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(39*gib)),
+		{Metric: "hami_vgpu_memory_used_bytes", Labels: l, Samples: uses}, {Metric: "hami_vgpu_memory_limit_bytes", Labels: l, Samples: limits},
+	}
+	first, second := testPod("a", -2000, 1800, "nvidia_com_gpu", 1), testPod("a", 1800, 9000, "nvidia_com_gpu", 1)
+	for i := range second {
+		second[i].Labels["uid"] = "again"
+	}
+	got := FoldHour(join(testNode(1), first, second), dev, hour0, Settings{})
+	shares := map[string]int64{}
+	for _, r := range got.Nodes[0].Devices[0].Partitions[0].Rows {
+		shares[r.PodUID] += r.Shares.MaxNone
+	}
+	if shares["again"] != fullHour/2*20/40 || shares[first[0].Labels["uid"]] != fullHour/2*10/40 {
+		t.Errorf("%v", shares)
 	}
 }

@@ -31,9 +31,9 @@ func (f *nodeFold) fractions(parts []*placedPart, pods []*Pod) {
 	}
 	for _, p := range pods {
 		for _, pp := range reserved[p.Labels["runai_gpu_group"]] {
-			if limit := fractionLimit(p, pp.UsableBytes); limit > 0 && !reservationNamespaces[p.Namespace] {
-				h := pp.hold(p, 1, 0)
-				h.limit = limit
+			if !reservationNamespaces[p.Namespace] {
+				// Without a fraction that can be read it still shares the GPU: as an estimate.
+				pp.hold(p, 1, 0).limit = fractionLimit(p, pp.UsableBytes)
 			}
 		}
 	}

@@ -283,6 +283,8 @@ func (in *integration) demands(c claim, scale uint64, alone bool) [columns]uint6
 	case c.h.capacity > 0 && c.members == 1:
 		reserved = min(c.h.capacity, in.usable) * scale
 		replica = reserved
+	case pp.Mode == ModeFraction: // its limit is not known: by what it is taken to use
+		replica = used
 	case pp.Mode == ModeDRA: // inside a claim that pods share, by use
 	case pp.Mode == ModeMPS && pp.Replicas > 0:
 		reserved = in.usable * uint64(c.h.replicas)

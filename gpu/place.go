@@ -82,7 +82,7 @@ func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 			h := n.pp.hold(p, slots[i], 0)
 			h.byUID = n.ref.uid != ""
 			if n.pp.part != nil {
-				h.limit = max(h.limit, n.pp.part.limits[n.ref].bytes())
+				h.limit = max(h.limit, n.pp.part.limits[n.ref].within(p.life))
 				claim := n.pp.part.claims[n.ref]
 				h.claim, h.capacity = claim.name, f.inv.capacity(claim)
 			}
