@@ -2,7 +2,6 @@ package allocate
 
 import (
 	"fmt"
-	"math/bits"
 	"sort"
 
 	"gpuledger/billing"
@@ -18,7 +17,7 @@ import (
 // waiting is a remainder that its hour's end shares out.
 type waiting struct {
 	t     *target
-	units uint64 // of time: µs × 2^20
+	units uint64 // of time
 	by    factors
 }
 
@@ -56,64 +55,73 @@ func (s *split) shareOut(weigh func(*target) money.Weight) {
 		}
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].key < all[j].key })
-	room := map[[2]string]money.Weight{} // what is left of the headroom, by category and component
+	s.keepHeadroom(weigh)
 	for _, w := range s.waiting {
 		var to []*target
 		var pods []string
 		var weights []money.Weight
-		whole := money.Weight{}
 		for _, t := range all {
 			if t.Component == w.t.Component {
 				to, pods, weights = append(to, t), append(pods, t.PodUID), append(weights, weigh(t))
-				whole, _ = whole.Add(weigh(t))
 			}
-		}
-		if w.t.rule.Policy == policy.Headroom {
-			w = s.keepHeadroom(w, whole, room)
 		}
 		if w.t.rule.Policy == policy.EvenSplit {
 			weights = evenly(pods, weights)
 		}
-		up := min(fineBits, 62-bits.Len64(w.units>>fineBits)) // as fine as fits
-		parts, err := money.Apportion(int64(w.units>>(fineBits-up)), weights)
+		parts, err := s.divider.Apportion(int64(w.units), weights) // units of an hour, or of a line, are below 2^63
 		if err != nil {
-			s.addUnits(w.t, gpu.NoMethod, w.units, w.by) // nobody is there
+			s.put(w.t, gpu.NoMethod, w.units, w.by) // nobody is there
 			continue
 		}
-		all := total(weights)
+		sum := total(weights)
 		for i, t := range to {
-			s.place.Move = &Move{fmt.Sprintf("%.6f s", float64(w.units>>fineBits)/1e6), weights[i], all}
-			s.addUnits(s.moved(t, w.t.Category, w.t.rule.Policy), t.method, uint64(parts[i])<<(fineBits-up), w.by)
+			s.place.Move = &Move{fmt.Sprintf("%.6f s", float64(w.units/w.by.per)/1e6), weights[i], sum}
+			s.put(s.moved(t, w.t.Category, w.t.rule.Policy), t.method, uint64(parts[i]), w.by)
 		}
 		s.place.Move = nil
 	}
 }
 
-// keepHeadroom gives the platform its part of a remainder, and returns the rest.
-func (s *split) keepHeadroom(w waiting, pods money.Weight, room map[[2]string]money.Weight) waiting {
-	k := [2]string{w.t.Category, string(w.t.Component)}
-	left, ok := room[k]
-	if !ok {
-		whole := pods
-		for _, o := range s.waiting {
-			if o.t.Component == w.t.Component {
-				whole, _ = whole.Add(o.by.weight(o.units))
-			}
+// headroomOf is what remainders have in common that one headroom is taken of.
+type headroomOf struct {
+	component billing.Component
+	size      string
+}
+
+// keepHeadroom gives the platform its part of the remainders that wait: the first so
+// many percent of all there is in the hour, from each in proportion.
+func (s *split) keepHeadroom(weigh func(*target) money.Weight) {
+	idle, whole := map[headroomOf]money.Weight{}, map[billing.Component]money.Weight{}
+	for _, w := range s.waiting {
+		weight, _ := w.by.weight(w.units)
+		whole[w.t.Component], _ = whole[w.t.Component].Add(weight)
+		if w.t.rule.Policy == policy.Headroom {
+			k := headroomOf{w.t.Component, w.t.rule.Headroom}
+			idle[k], _ = idle[k].Add(weight)
 		}
-		left = whole.Scale(w.t.rule.HeadroomUnits(), uint64(money.One))
 	}
-	mine := w.by.weight(w.units)
-	keep := w.units
-	if left.Cmp(mine) < 0 {
-		keep = left.Part(w.units, mine)
+	if len(idle) == 0 {
+		return
 	}
-	room[k] = left.Sub(w.by.weight(keep))
-	own := w.t.Target
-	own.MovedBy = policy.Headroom
-	own.give(s.p.TeamOf(policy.PlatformTeam, s.owners, s.w.Span.Start))
-	s.addUnits(s.intern(own, nil), gpu.NoMethod, keep, w.by)
-	w.units -= keep
-	return w
+	for _, t := range s.touched {
+		whole[t.Component], _ = whole[t.Component].Add(weigh(t))
+	}
+	for i := range s.waiting {
+		w := &s.waiting[i]
+		if w.t.rule.Policy != policy.Headroom {
+			continue
+		}
+		room := whole[w.t.Component].Scale(w.t.rule.HeadroomUnits(), uint64(money.One))
+		keep := w.units
+		if all := idle[headroomOf{w.t.Component, w.t.rule.Headroom}]; room.Cmp(all) < 0 {
+			keep = room.Part(w.units, all)
+		}
+		own := w.t.Target
+		own.MovedBy = policy.Headroom
+		own.give(s.p.TeamOf(policy.PlatformTeam, s.owners, s.at))
+		s.put(s.intern(own, nil), gpu.NoMethod, keep, w.by)
+		w.units -= keep
+	}
 }
 
 // moved returns the target of a remainder that a pod's target receives.
@@ -126,6 +134,7 @@ func (s *split) moved(to *target, category, movedBy string) *target {
 	t := to.Target
 	t.Category, t.MovedBy = category, movedBy
 	known = s.intern(t, nil)
+	known.from = to
 	s.movedTo[k] = known
 	return known
 }

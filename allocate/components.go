@@ -85,11 +85,19 @@ func (x *Splitter) Compute(w Window, see func(Contribution)) (*Vectors, error) {
 		if h.Seen && s.divides() {
 			s.requests(h, overlap)
 		}
+		if s.billsAll() {
+			s.restOfHour(h, overlap)
+		}
 		s.enter(h.Start, h.Pool, h.Node, nodeItself)
 		s.endHour(hourly)
 	}
-	s.rest(ready, uncovered)
-	s.endHour(func(t *target) money.Weight { return t.weight }) // what belongs to no hour
+	if !s.billsAll() {
+		s.rest(ready, uncovered)
+		s.endHour(func(t *target) money.Weight { return t.weight }) // what belongs to no hour
+	}
+	if s.wide {
+		return nil, fmt.Errorf("the weights of the window's GPUs do not fit 128 bits: use smaller model_weights")
+	}
 	v := &Vectors{split: s, window: x.window}
 	if see != nil {
 		v.Moves = map[string][]Move{}
@@ -250,14 +258,17 @@ func (s *split) component(h *Hour, pods []gpu.PodUse, r resource, overlap uint64
 	s.addPart(free, gpu.NoMethod, uint64(left), overlap)
 }
 
+// mostAsked is more CPU or memory than any node has, so that sums of it fit.
+const mostAsked = 1 << 50
+
+func askedBy(r resource, u *gpu.PodUse) uint64 { return uint64(min(max(0, r.of(u)), mostAsked)) }
+
 // pieces integrates the shares of one component over the time the node was ready, in
 // units of 2^-20 µs rounded down; what is lost goes with what is free.
 func pieces(h *Hour, pods []gpu.PodUse, r resource, empty []vacancy) []money.Weight {
-	from, to := h.ReadyStartMicros, h.ReadyEndMicros
-	if to == 0 {
-		to = h.ReadyMicros
-	}
 	zero := h.Start.UnixMicro()
+	from, to := h.readyWithin()
+	from, to = from-zero, to-zero
 	edges := []int64{from, to}
 	for i := range pods {
 		start, end := lifeOf(&pods[i])
@@ -278,14 +289,14 @@ func pieces(h *Hour, pods []gpu.PodUse, r resource, empty []vacancy) []money.Wei
 		alive := func(u *gpu.PodUse) bool { start, end := lifeOf(u); return start <= a && b <= end }
 		for k := range pods {
 			if alive(&pods[k]) {
-				asked += uint64(max(0, r.of(&pods[k])))
+				asked += askedBy(r, &pods[k])
 			}
 		}
 		left := fine
 		if of := max(asked, uint64(max(0, r.capacity))); asked > 0 {
 			for k := range pods {
 				if alive(&pods[k]) {
-					hi, lo := bits.Mul64(fine, uint64(max(0, r.of(&pods[k]))))
+					hi, lo := bits.Mul64(fine, askedBy(r, &pods[k]))
 					n, _ := bits.Div64(hi, lo, of)
 					add(k, n)
 					left -= n
@@ -316,23 +327,17 @@ func (s *split) capacity(h *Hour) (cpuMilli, memoryBytes int64) {
 	return cpuMilli, memoryBytes
 }
 
-// partsRemainder adds CPU and memory that were billed while the node was not ready
-// (micros in units of scale), or while nothing is known.
-func (s *split) partsRemainder(category string, micros uint64) {
-	if !s.divides() {
-		return
+// parts are the components that the policy divides off a node.
+func (x *Splitter) parts() []billing.Component {
+	if !x.divides() {
+		return nil
 	}
-	for _, c := range []billing.Component{billing.CPU, billing.Memory} {
-		s.addPart(s.remainder(category, s.frame("", ""), c), gpu.NoMethod, micros, 1<<fineBits)
-	}
+	return []billing.Component{billing.CPU, billing.Memory}
 }
 
-// addPart gives a target time of CPU or memory, in units of 2^-20 µs.
-func (s *split) addPart(t *target, m gpu.Method, units, times uint64) {
-	by := factors{times, 1, 1}
-	if s.byHour && ofNode(t.rule, t.Component) && units > 0 {
-		s.waiting = append(s.waiting, waiting{t, units, by})
-		return
-	}
+// addPart gives a target time of CPU or memory in an hour, in units of 2^-20 µs.
+func (s *split) addPart(t *target, m gpu.Method, units, overlap uint64) {
+	by := s.inHour(overlap, 1, 1)
+	by.per = 1 << fineBits
 	s.addUnits(t, m, units, by)
 }

@@ -62,12 +62,15 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 		}
 		sh.UsedByteSeconds, sh.HeldByteSeconds, sh.MeasuredMicros, sh.GapMicros = t.used, t.held, t.measured, t.gap
 		sh.Method, sh.ByMethod = t.method, MethodRatios{}
-		if t.method == 0 {
+		switch {
+		case t.method == 0:
 			sh.Method = gpu.NoMethod
+		case t.from != nil:
+			sh.Method = t.from.weakest()
 		}
 		sh.ByMethod[sh.Method] = ratio
 		move = move || t.rule != nil && !s.settled(t.rule, c)
-		mixed = mixed || t.byMethod != nil
+		mixed = mixed || t.byMethod != nil && t.from == nil
 		k++
 	}
 	if onGPU && !alike {
@@ -84,7 +87,7 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 			if t.Component != own {
 				continue
 			}
-			if t.byMethod != nil {
+			if t.byMethod != nil && t.from == nil {
 				out[k].Method, out[k].ByMethod = s.byMethod(out[k].Ratio, t.byMethod)
 			}
 			k++
@@ -134,12 +137,7 @@ func stays(rule *policy.Rule, c billing.Component) bool {
 
 // byMethod divides a ratio by the rungs behind it, and returns the weakest of them.
 func (s *split) byMethod(ratio money.Ratio, weights *methodWeights) (gpu.Method, MethodRatios) {
-	var weakest gpu.Method
-	for m, w := range weights {
-		if !w.IsZero() {
-			weakest = gpu.Method(m)
-		}
-	}
+	weakest := weights.weakest()
 	var out MethodRatios
 	parts, err := s.divider.Apportion(int64(ratio), weights[:])
 	if err != nil {
@@ -149,6 +147,26 @@ func (s *split) byMethod(ratio money.Ratio, weights *methodWeights) (gpu.Method,
 		out[m] = money.Ratio(r)
 	}
 	return weakest, out
+}
+
+// weakest is the weakest of the rungs.
+func (w *methodWeights) weakest() gpu.Method {
+	for m := gpu.NoMethod; m > 0; m-- {
+		if !w[m].IsZero() {
+			return m
+		}
+	}
+	return gpu.NoMethod
+}
+
+func (e *entry) weakest() gpu.Method {
+	switch {
+	case e.byMethod != nil:
+		return e.byMethod.weakest()
+	case e.method == 0:
+		return gpu.NoMethod
+	}
+	return e.method
 }
 
 // moveOnNode re-targets remainders whose policy shares them out over everyone
@@ -162,19 +180,21 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 			receivers = append(receivers, i)
 		}
 	}
-	room := map[string]money.Ratio{} // what is left of the headroom, by category
+	kept, err := s.headrooms(shares, whole)
+	if err != nil {
+		return nil, err
+	}
 	var out []Share
-	for _, sh := range shares {
+	for i, sh := range shares {
 		rule := s.ruleFor(sh.Category, sh.Pool)
 		if sh.PodUID != "" || sh.Category == PodCategory || s.settled(&rule, sh.Component) {
 			out = append(out, sh)
 			continue
 		}
 		var moved []Share
-		var err error
 		if rule.Policy == policy.Headroom && !s.byHour {
 			var own Share
-			own, sh = s.headroom(sh, &rule, whole, room)
+			own, sh = s.headroom(sh, kept[i])
 			if own.Ratio > 0 || own.GPURatio > 0 {
 				out = append(out, own)
 			}
@@ -206,18 +226,47 @@ func (s *split) moveOnNode(shares []Share, weights []money.Weight) ([]Share, err
 
 func (s *split) payers() payers { return payers{s.p, s.owners} }
 
-// headroom cuts off a remainder what the platform keeps free on purpose: the first so
-// many percent of the node, less what room says went to it before.
-func (s *split) headroom(sh Share, rule *policy.Rule, whole money.Ratio, room map[string]money.Ratio) (own, rest Share) {
-	left, ok := room[sh.Category]
-	if !ok {
-		hi, lo := bits.Mul64(uint64(whole), rule.HeadroomUnits())
-		q, _ := bits.Div64(hi, lo, uint64(money.One))
-		left = money.Ratio(q)
+// headrooms is how much of each share the platform keeps free on purpose: the first so
+// many percent of the node, from each remainder in proportion.
+func (s *split) headrooms(shares []Share, whole money.Ratio) ([]money.Ratio, error) {
+	out := make([]money.Ratio, len(shares))
+	if s.byHour {
+		return out, nil // done hour by hour
 	}
+	groups := map[string][]int{}
+	for i := range shares {
+		if sh := &shares[i]; sh.PodUID == "" && sh.Category != PodCategory {
+			if rule := s.ruleFor(sh.Category, sh.Pool); rule.Policy == policy.Headroom {
+				groups[rule.Headroom] = append(groups[rule.Headroom], i)
+			}
+		}
+	}
+	for size, of := range groups {
+		room := money.Ratio(money.W(uint64(whole)).Scale((&policy.Rule{Headroom: size}).HeadroomUnits(), uint64(money.One)).Lo)
+		weights := make([]money.Weight, len(of))
+		var idle money.Ratio
+		for k, i := range of {
+			weights[k] = money.W(uint64(shares[i].Ratio))
+			idle += shares[i].Ratio
+		}
+		if idle == 0 {
+			continue
+		}
+		parts, err := money.Apportion(int64(min(room, idle)), weights)
+		if err != nil {
+			return nil, err
+		}
+		for k, i := range of {
+			out[i] = money.Ratio(parts[k])
+		}
+	}
+	return out, nil
+}
+
+// headroom cuts off a remainder what the platform keeps.
+func (s *split) headroom(sh Share, keep money.Ratio) (own, rest Share) {
 	own, rest = sh, sh
-	own.Ratio = min(left, sh.Ratio)
-	room[sh.Category] = left - own.Ratio
+	own.Ratio = min(keep, sh.Ratio)
 	own.GPURatio = 0
 	if sh.Ratio > 0 {
 		hi, lo := bits.Mul64(uint64(sh.GPURatio), uint64(own.Ratio))
@@ -228,6 +277,7 @@ func (s *split) headroom(sh Share, rule *policy.Rule, whole money.Ratio, room ma
 	own.MovedBy = policy.Headroom
 	own.give(s.p.TeamOf(policy.PlatformTeam, s.owners, s.w.Span.Start))
 	s.note(&own, sh.Ratio, money.W(uint64(own.Ratio)), []money.Weight{money.W(uint64(sh.Ratio))})
+	s.note(&rest, sh.Ratio, money.W(uint64(rest.Ratio)), []money.Weight{money.W(uint64(sh.Ratio))})
 	own.ByMethod, rest.ByMethod = byOne(sh.Method, own.Ratio), byOne(sh.Method, rest.Ratio)
 	return own, rest
 }
@@ -268,7 +318,7 @@ func (s *split) spread(sh Share, shares []Share, receivers []int, weights []mone
 
 // note keeps the arithmetic of a move for who asks.
 func (s *split) note(sh *Share, of money.Ratio, mine money.Weight, all []money.Weight) {
-	if s.moves != nil {
+	if s.moves != nil && of > 0 {
 		s.moves[sh.key()] = append(s.moves[sh.key()], Move{of.String(), mine, total(all)})
 	}
 }

@@ -101,7 +101,7 @@ func (s *split) partition(h *Hour, d *gpu.Device, p *gpu.Partition, by factors) 
 		case left == 0:
 			continue
 		case t.rule.Policy == policy.LastTenant:
-			left -= s.toLastTenants(h, f, r, left, by)
+			left -= s.toLastTenants(h, f, r, p.PresentMicros, left, by)
 		case t.rule.Policy != policy.Keep && t.rule.Scope == policy.ScopeDevice && s.redistribute(h, f, p, r, t.rule, left, by):
 			continue
 		}

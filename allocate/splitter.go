@@ -122,6 +122,7 @@ type target struct {
 	Target
 	key    string
 	rule   *policy.Rule // of a remainder
+	from   *target      // whose own share decides what it receives, of a remainder that was moved at an hour's end
 	window uint64       // that entry is of
 	entry
 }
@@ -297,5 +298,6 @@ func (s *split) remainder(category string, f *frame, c billing.Component) *targe
 
 type geometryKey struct {
 	model, geometry, profile string
-	memory, of, compute      int
+	memory, of               int
+	dominant, compute        int
 }

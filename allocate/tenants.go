@@ -27,6 +27,8 @@ type vacancy struct {
 	tenants  []tenancy
 }
 
+const endOfTime = int64(1) << 62
+
 // together is how far apart two pods may leave a node, in µs, and both be its last
 // tenants: a job's pods do not end in the same instant.
 const together = 60 * 1_000_000
@@ -65,12 +67,15 @@ func (s *split) settleVacancies() {
 		last = slices.DeleteFunc(append(last, t), func(t tenancy) bool { return t.to < end-together })
 	}
 	if len(last) > 0 {
-		s.vacant(end, s.w.Span.End.UnixMicro(), last)
+		s.vacant(end, endOfTime, last) // hours that the window cuts are taken whole, as their use is
 	}
 }
 
 // vacant keeps a stretch of emptiness, by hours of the window.
 func (s *split) vacant(from, to int64, tenants []tenancy) {
+	if slices.ContainsFunc(tenants, func(t tenancy) bool { return t.uid == "" }) {
+		return
+	}
 	for i := range s.w.Hours {
 		h := s.w.Hours[i].Start
 		v := vacancy{max(from, h.UnixMicro()), min(to, h.UnixMicro()+hourMicros), from, tenants}
@@ -83,8 +88,9 @@ func (s *split) vacant(from, to int64, tenants []tenancy) {
 // tenancies lists who held GPUs in an hour. A pod whose life is not known held its GPU
 // for all of it, as far as emptiness goes.
 func (s *split) tenancies(h *Hour) []tenancy {
-	if !h.Seen {
-		return nil
+	if !h.Seen || h.UncoveredMicros >= hourMicros {
+		// Nobody knows who held the node: what follows has no last tenant that is known.
+		return []tenancy{{from: h.Start.UnixMicro(), to: h.Start.UnixMicro() + hourMicros}}
 	}
 	held := map[string]*tenancy{}
 	for i := range h.Devices {
@@ -102,7 +108,7 @@ func (s *split) tenancies(h *Hour) []tenancy {
 					t = &tenancy{from: h.Start.UnixMicro(), to: h.Start.UnixMicro() + hourMicros, uid: r.PodUID}
 					held[r.PodUID] = t
 				}
-				w, _ := money.W(uint64(max(0, s.column(r)))).Mul(max(1, slices*s.slices/of))
+				w, _ := money.W(uint64(max(0, s.column(r)))).Mul(slices * (s.slices / of))
 				t.weight, _ = t.weight.Add(w)
 				t.method = max(t.method, r.Method)
 			}
@@ -124,6 +130,16 @@ func (s *split) tenancies(h *Hour) []tenancy {
 	return out
 }
 
+// readyWithin is when the node was ready, in Unix µs; from the hour's start where that
+// is all that is known.
+func (h *Hour) readyWithin() (start, end int64) {
+	start, end = h.ReadyStartMicros, h.ReadyEndMicros
+	if end == 0 {
+		end = h.ReadyMicros
+	}
+	return h.Start.UnixMicro() + start, h.Start.UnixMicro() + end
+}
+
 // lifeOf is when a pod lived within its hour, in µs from the hour's start.
 func lifeOf(u *gpu.PodUse) (start, end int64) {
 	start = min(max(0, u.StartMicros), hourMicros)
@@ -138,16 +154,23 @@ func (v *vacancy) within(rule *policy.Rule) (from, to int64) {
 // toLastTenants gives what is unallocated while the node was empty to those who held it
 // last, up to the rule's lookback, and returns how much. left is what the row has of it
 // after the driver.
-func (s *split) toLastTenants(h *Hour, f *frame, r *gpu.Row, left uint64, by factors) uint64 {
+func (s *split) toLastTenants(h *Hour, f *frame, r *gpu.Row, present int64, left uint64, by factors) uint64 {
 	rule := s.ruleFor(string(r.Category), f.pool)
 	whole := uint64(max(0, s.column(r)))
 	room, moved := whole, uint64(0)
+	start, end := h.readyWithin()
 	for _, v := range s.vacancies[h.Start] {
 		from, to := v.within(&rule)
+		from, to = max(from, start), min(to, end)
 		if from >= to || room == 0 {
 			continue
 		}
-		empty := min(uint64(to-from), room)
+		empty := uint64(to - from)
+		if present < h.ReadyMicros { // a GPU cut anew: when in the hour this part was there is not kept
+			hi, lo := bits.Mul64(empty, uint64(max(0, present)))
+			empty, _ = bits.Div64(hi, lo, uint64(h.ReadyMicros))
+		}
+		empty = min(empty, room)
 		room -= empty
 		hi, lo := bits.Mul64(empty, left)
 		micros, _ := bits.Div64(hi, lo, whole) // left ≤ whole

@@ -34,22 +34,51 @@ type split struct {
 	devices int               // devices of the node, at most over its hours
 
 	vacancies map[time.Time][]vacancy // by hour, where the policy asks for them
+	wide      bool                    // a weight did not fit
 	unknown   int                     // device-hours that do not say what the driver keeps
 }
 
-// factors turn share-seconds into weight.
+// factors turn units of time into weight, and back into what a reader is told.
 type factors struct {
-	overlap uint64 // of the hour, in units of step
+	overlap uint64 // of the hour, in units of step; of what belongs to no hour what makes its units those of the others
 	slices  uint64 // μ × the window's slices
 	price   uint64 // w(model)
+	per     uint64 // units in a µs
+	seconds uint64 // of the hour that the window takes; 3,600 of what belongs to no hour
 }
 
-// weight is what so many units of time weigh.
-func (by factors) weight(units uint64) money.Weight {
-	w, _ := money.W(units).Mul(by.overlap)
-	w, _ = w.Mul(by.slices)
-	w, _ = w.Mul(by.price)
-	return w
+// inHour are the factors of an hour's terms: microseconds, or where remainders are
+// shared out by the hour units of 2^-20 of them.
+func (s *split) inHour(overlap, slices, price uint64) factors {
+	by := factors{overlap, slices, price, 1, overlap * s.step}
+	if s.byHour {
+		by.per = 1 << fineBits
+	}
+	return by
+}
+
+// ofLine are the factors of time that belongs to no hour, in µs × scale.
+func (s *split) ofLine(slices, price uint64) factors {
+	by := factors{1, slices, price, s.scale, hourSeconds}
+	if s.byHour {
+		by.overlap = 1 << fineBits
+	}
+	return by
+}
+
+// weight is what so many units weigh, and whether that fits.
+func (by factors) weight(units uint64) (w money.Weight, ok bool) {
+	w = money.W(units)
+	if by.overlap == 1 && by.slices == 1 && by.price == 1 {
+		return w, true
+	}
+	ok = true
+	for _, f := range [...]uint64{by.overlap, by.slices, by.price} {
+		fits := false
+		w, fits = w.Mul(f)
+		ok = ok && fits
+	}
+	return w, ok
 }
 
 // settleUnits chooses the integers that make every weight exact.
@@ -62,22 +91,19 @@ func (s *split) settleUnits() error {
 			model = m
 		}
 	}
+	for i := range s.w.Before {
+		s.settleSlices(&s.w.Before[i])
+	}
 	step := uint64(hourSeconds)
 	for i := range s.w.Hours {
 		h := &s.w.Hours[i]
+		s.settleSlices(h)
 		step = gcd(step, s.overlapSeconds(h.Start))
 		if len(h.Devices) < s.w.Node.ExpectedGPUs {
 			add(s.w.Node.ExpectedModel)
 		}
 		for j := range h.Devices {
-			d := &h.Devices[j]
-			add(d.Model)
-			for k := range d.Partitions {
-				if p := &d.Partitions[k]; p.DeviceSlices > 1 || p.Geometry != "" {
-					_, of := s.slicesOf(d, p)
-					s.slices = lcm(s.slices, of)
-				}
-			}
+			add(h.Devices[j].Model)
 		}
 	}
 	s.step, s.scale = step, hourSeconds/step
@@ -85,6 +111,18 @@ func (s *split) settleUnits() error {
 		return fmt.Errorf("partitions of %d different sizes in one window", s.slices)
 	}
 	return nil
+}
+
+func (s *split) settleSlices(h *Hour) {
+	for j := range h.Devices {
+		d := &h.Devices[j]
+		for k := range d.Partitions {
+			if p := &d.Partitions[k]; p.DeviceSlices > 1 || p.Geometry != "" {
+				_, of := s.slicesOf(d, p)
+				s.slices = lcm(s.slices, of)
+			}
+		}
+	}
 }
 
 func gcd(a, b uint64) uint64 {
@@ -107,7 +145,7 @@ func (s *split) slicesOf(d *gpu.Device, p *gpu.Partition) (slices, of uint64) {
 	if s.p.Partition.Weight == "dominant" && s.p.Partition.Normaliser == "physical" {
 		all = s.dominantSum(d, p.Geometry)
 	}
-	k := geometryKey{d.Model, p.Geometry, p.Profile, p.MemorySlices, all, p.ComputeSlices}
+	k := geometryKey{d.Model, p.Geometry, p.Profile, p.MemorySlices, p.DeviceSlices, all, p.ComputeSlices}
 	if known, ok := s.geometries[k]; ok {
 		return known[0], known[1]
 	}
@@ -208,7 +246,7 @@ func (s *split) hour(h *Hour, overlap uint64) (ready, uncovered uint64, err erro
 			return 0, 0, err
 		}
 		t := s.remainder(string(gpu.NoTelemetry), s.frame(model, gpu.ModeUnknown), "")
-		s.add(t, gpu.NoMethod, uint64(h.ReadyMicros), factors{overlap, s.slices * uint64(missing), pw})
+		s.add(t, gpu.NoMethod, uint64(h.ReadyMicros), s.inHour(overlap, s.slices*uint64(missing), pw))
 	}
 	return uint64(h.ReadyMicros) * overlap, uint64(h.UncoveredMicros) * overlap, nil
 }
@@ -225,7 +263,7 @@ func (s *split) device(h *Hour, d *gpu.Device, overlap uint64) error {
 	for i := range d.Partitions {
 		p := &d.Partitions[i]
 		slices, of := s.slicesOf(d, p)
-		s.partition(h, d, p, factors{overlap, slices * (s.slices / of), price})
+		s.partition(h, d, p, s.inHour(overlap, slices*(s.slices/of), price))
 		cut = cut || p.Geometry != ""
 	}
 	if cut {
@@ -264,7 +302,7 @@ func (s *split) unpartitioned(d *gpu.Device, overlap, price uint64) {
 			category, mode = string(gpu.NoTelemetry), gpu.ModePartition
 		}
 		f := s.frame(d.Model, mode)
-		by := factors{overlap, (g.of - g.configured) * (s.slices / g.of), price}
+		by := s.inHour(overlap, (g.of-g.configured)*(s.slices/g.of), price)
 		present := uint64(g.first.PresentMicros)
 		driver := s.driverMicros(d, g.first.PresentMicros)
 		if s.trace != nil {
@@ -275,40 +313,86 @@ func (s *split) unpartitioned(d *gpu.Device, overlap, price uint64) {
 	}
 }
 
-// remainder adds the billed time beyond what the node was ready for.
+// billsAll reports whether the line bills all of its span: then it is known of every
+// hour what of it was billed and not ready.
+func (s *split) billsAll() bool {
+	return s.w.BilledMicros <= 0 || s.w.BilledMicros >= s.w.Span.Micros()
+}
+
+// restOfHour adds what of an hour was billed and the node was not ready for.
+func (s *split) restOfHour(h *Hour, overlap uint64) {
+	ready, uncovered := uint64(0), uint64(hourMicros-h.CoveredMicros)
+	pool, node := s.w.Node.Pool, ""
+	if h.Seen {
+		ready, uncovered = uint64(h.ReadyMicros), uint64(h.UncoveredMicros)
+		pool, node = h.Pool, h.Node
+	}
+	if ready >= hourMicros {
+		return
+	}
+	s.enter(h.Start, pool, node, "")
+	rest := hourMicros - ready
+	f, slices, price := s.restFrame()
+	for _, r := range s.notReady(rest, uncovered) {
+		for _, c := range s.parts() {
+			by := s.inHour(overlap, 1, 1)
+			by.per = 1 << fineBits
+			s.addUnits(s.remainder(r.category, s.frame("", ""), c), gpu.NoMethod, r.amount<<fineBits, by)
+		}
+		s.add(s.remainder(r.category, f, ""), gpu.NoMethod, r.amount, s.inHour(overlap, slices, price))
+	}
+}
+
+// rest adds the billed time beyond what the node was ready for, in units of scale, of a
+// line that does not bill all of its span.
 func (s *split) rest(ready, uncovered uint64) {
 	s.enter(s.w.Span.Start, s.w.Node.Pool, "", "")
-	billed := uint64(s.w.BilledMicros)
-	if span := uint64(s.w.Span.Micros()); billed == 0 || billed > span {
-		billed = span
-	}
-	billed *= s.scale
+	billed := uint64(s.w.BilledMicros) * s.scale
 	if billed <= ready {
 		return
 	}
-	rest := billed - ready
-	unknown := min(rest, uncovered)
+	f, slices, price := s.restFrame()
+	for _, r := range s.notReady(billed-ready, uncovered) {
+		for _, c := range s.parts() {
+			by := s.ofLine(1, 1)
+			by.overlap = 1 << fineBits
+			s.addUnits(s.remainder(r.category, s.frame("", ""), c), gpu.NoMethod, r.amount, by)
+		}
+		s.addUnits(s.remainder(r.category, f, ""), gpu.NoMethod, r.amount, s.ofLine(slices, price))
+	}
+}
+
+// restFrame is what time in which no device was seen is of.
+func (s *split) restFrame() (f *frame, slices, price uint64) {
 	model := s.w.Node.ExpectedModel
 	if model == "" {
 		model = s.onlyModel()
 	}
-	f := s.frame(model, gpu.ModeUnknown)
-	by := factors{1, s.slices * uint64(s.devices), s.remainderWeight(model)}
-	for _, r := range []struct {
-		category string
-		amount   uint64
-	}{{string(gpu.NoTelemetry), unknown}, {NotReady, rest - unknown}} {
-		if r.amount > 0 {
-			s.partsRemainder(r.category, r.amount)
-			s.add(s.remainder(r.category, f, ""), gpu.NoMethod, r.amount, by)
-		}
+	return s.frame(model, gpu.ModeUnknown), s.slices * uint64(s.devices), s.remainderWeight(model)
+}
+
+type restPart struct {
+	category string
+	amount   uint64
+}
+
+// notReady divides billed time into what is not known and what was not ready.
+func (s *split) notReady(rest, uncovered uint64) []restPart {
+	var out []restPart
+	unknown := min(rest, uncovered)
+	if unknown > 0 {
+		out = append(out, restPart{string(gpu.NoTelemetry), unknown})
 	}
+	if rest > unknown {
+		out = append(out, restPart{NotReady, rest - unknown})
+	}
+	return out
 }
 
 // remainderWeight prices time in which no device was seen: the expected model's
 // weight, or the only one there is.
 func (s *split) remainderWeight(model string) uint64 {
-	w, err := s.priceWeight(model, s.w.Span.Start)
+	w, err := s.priceWeight(model, s.at)
 	if err != nil {
 		return 1_000_000 // unreachable for a known model; for none, weight 1 among weights in millionths
 	}
@@ -328,47 +412,53 @@ func (s *split) onlyModel() string {
 	return model
 }
 
-// add gives a target micros of device time.
+// add gives a target micros of device time in an hour.
 func (s *split) add(t *target, m gpu.Method, micros uint64, by factors) {
 	switch {
 	case micros == 0:
-	case !s.byHour:
+	case s.byHour:
+		s.addUnits(t, m, micros<<fineBits, by)
+	default:
 		s.weigh(t, m, micros, by)
 		if s.trace != nil {
 			s.tell(t, m, micros, by)
 		}
-	case ofNode(t.rule, billing.GPU):
-		s.waiting = append(s.waiting, waiting{t, micros << fineBits, by})
-	default:
-		s.addUnits(t, m, micros<<fineBits, by)
 	}
 }
 
-// addUnits gives a target units of 2^-20 µs, of a device's time or of CPU or memory.
+// addUnits gives a target units of time, of devices, CPU or memory; or keeps them until
+// the hour's end, where a rule shares them out then.
 func (s *split) addUnits(t *target, m gpu.Method, units uint64, by factors) {
+	switch {
+	case units == 0:
+	case s.byHour && ofNode(t.rule, t.Component):
+		s.waiting = append(s.waiting, waiting{t, units, by})
+	default:
+		s.put(t, m, units, by)
+	}
+}
+
+// put gives a target units of time for good.
+func (s *split) put(t *target, m gpu.Method, units uint64, by factors) {
 	if units == 0 {
 		return
 	}
 	s.weigh(t, m, units, by)
 	if s.trace != nil {
-		s.tell(t, m, units>>fineBits, by)
+		s.tell(t, m, units, by)
 	}
 }
 
 func (s *split) weigh(t *target, m gpu.Method, units uint64, by factors) {
 	s.of(t)
-	w := money.W(units)
-	if by.overlap != 1 || by.slices != 1 {
-		w, _ = w.Mul(by.overlap)
-		w, _ = w.Mul(by.slices)
+	w, ok := by.weight(units)
+	if s.priced && t.Component == "" { // else it is the weight
+		time := by
+		time.price = 1
+		without, _ := time.weight(units)
+		t.time, _ = t.time.Add(without)
 	}
-	if s.priced { // else it is the weight
-		t.time, _ = t.time.Add(w)
-		var ok bool
-		if w, ok = w.Mul(by.price); !ok {
-			panic("allocate: weight beyond 128 bits")
-		}
-	}
+	s.wide = s.wide || !ok
 	t.gain(m, w)
 	if s.byHour {
 		t.hourly, _ = t.hourly.Add(w)
@@ -376,13 +466,13 @@ func (s *split) weigh(t *target, m gpu.Method, units uint64, by factors) {
 }
 
 // tell passes a term on.
-func (s *split) tell(t *target, m gpu.Method, micros uint64, by factors) {
+func (s *split) tell(t *target, m gpu.Method, units uint64, by factors) {
 	c := s.place
-	c.Target, c.Method, c.ShareMicros, c.PriceWeight = t.Target, m, micros, by.price
+	c.Target, c.Method, c.ShareMicros, c.PriceWeight = t.Target, m, units/by.per, by.price
 	if c.Component == "" {
 		c.Component = billing.GPU
 	}
-	c.OverlapSeconds = by.overlap * s.step
+	c.OverlapSeconds = by.seconds
 	c.Slices, c.Of = by.slices, s.slices
 	if t.Component != "" {
 		c.Slices, c.Of = 1, 1

@@ -51,7 +51,7 @@ func foldsOf(inv *Inventory, tel *Telemetry, name string, hour interval) []nodeF
 			one.within = intersect(m.present, []interval{hour})
 			one.devices = nil
 			for _, d := range f.devices {
-				if len(intersect(d.coverage(), one.within)) > 0 {
+				if d.isOf(m, f.node.machines, hour) {
 					one.devices = append(one.devices, d)
 				}
 			}
@@ -62,6 +62,37 @@ func foldsOf(inv *Inventory, tel *Telemetry, name string, hour interval) []nodeF
 	}
 	return out
 }
+
+// isOf tells the machine that a device is in by its samples: one at the edge may be of
+// the machine before, so a device is where most of them are, and where several are.
+func (d *device) isOf(m machine, all []machine, hour interval) bool {
+	within := func(m machine) int {
+		n, present := 0, intersect(m.present, []interval{hour})
+		for _, p := range d.parts {
+			for at := range p.scrapes {
+				if contains(present, at) {
+					n++
+				}
+			}
+		}
+		for _, p := range d.alive {
+			if contains(present, p.at) {
+				n++
+			}
+		}
+		return n
+	}
+	mine, others := within(m), 0
+	for _, o := range all {
+		if o.instanceID != m.instanceID {
+			others = max(others, within(o))
+		}
+	}
+	return mine > 0 && (mine >= others || mine > strays)
+}
+
+// strays is how many samples of a device may seem to be of the machine after its own.
+const strays = 3
 
 // coverage is when any part of the device has samples.
 func (d *device) coverage() []interval {
@@ -201,7 +232,7 @@ func (f *nodeFold) podUse(p *Pod) PodUse {
 	if lived := intersect([]interval{p.life}, f.within); len(lived) > 0 {
 		u.StartMicros = lived[0].start - f.hour.start
 	}
-	u.CPUUsedMilli, u.MemoryUsed = p.usage(p.life.clip(f.hour).length())
+	u.CPUUsedMilli, u.MemoryUsed = p.used()
 	return u
 }
 
@@ -328,6 +359,17 @@ func (f *nodeFold) deviceOf(pp *placedPart) Device {
 		d.ReservedBytes = whole.reserve
 		if d.ReservedBytes == 0 && whole.usable > 0 && whole.usable < d.TotalBytes {
 			d.ReservedBytes = d.TotalBytes - whole.usable
+		}
+	}
+	if d.ReservedBytes == 0 { // under MIG the driver's part is said of each instance
+		var profiles []Profile
+		var reserved uint64
+		for _, p := range pp.dev.instances() {
+			profiles = append(profiles, p.resolved(m))
+			reserved += p.reserve
+		}
+		if known && len(profiles) > 0 && Fits(m, profiles) {
+			d.ReservedBytes = reserved
 		}
 	}
 	return d

@@ -108,7 +108,7 @@ func (in *integration) edges() []int64 {
 // claim is what one holder takes up at an instant.
 type claim struct {
 	h        *holder
-	members  int // pods that hold the same claim now
+	claims   shareOfClaims
 	used     uint64
 	inUse    uint64 // what of it is known to be in use: a cap counts as used, and is no measurement
 	spread   int64  // part of used that is spread residual; negative where use was scaled down
@@ -138,7 +138,7 @@ func (in *integration) segment(seg interval) {
 		slots += h.replicas
 	}
 	if pp.Mode == ModeDRA {
-		countMembers(claims)
+		countClaims(claims)
 	}
 	residual := in.resolve(claims, slots, device, hasDevice)
 	for i := range claims {
@@ -228,8 +228,8 @@ func (in *integration) estimate(c *claim, left uint64, hasDevice bool, sample in
 		return
 	case c.h.limit > 0:
 		c.used, c.method, c.measured = c.h.limit, Limit, false
-	case c.h.capacity > 0:
-		c.used, c.method, c.measured = c.h.capacity/uint64(max(1, c.members)), Limit, false
+	case c.claims.any:
+		c.used, c.method, c.measured = c.claims.even, Limit, false
 	case hasDevice && claims == 1 && missing == 1 && !pp.data.perPod && !pp.data.copied && (pp.whole() || pp.Mode != ModeTimeSlicing || c.h.flags&FlagPlacementInferred == 0):
 		c.used, c.method, c.measured, c.sample = left, SoleHolder, true, sample
 	case hasDevice && slots > 0:
@@ -263,7 +263,7 @@ func mulDiv(a, b, d uint64) uint64 {
 // takesAll reports whether a claim pays the whole partition whatever it uses.
 func (in *integration) takesAll(c claim, alone bool) bool {
 	pp := in.pp
-	return c.h.replicas > 0 && c.h.capacity == 0 && (pp.whole() || pp.Mode == ModeDRA && alone || pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod)
+	return c.h.replicas > 0 && (pp.whole() || pp.Mode == ModeDRA && (c.claims.all || alone && !c.claims.any) || pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod)
 }
 
 // demands returns what a claim takes up under each definition, in units of 1/scale
@@ -280,8 +280,8 @@ func (in *integration) demands(c claim, scale uint64, alone bool) [columns]uint6
 	case c.h.limit > 0:
 		reserved = min(c.h.limit, in.usable) * scale
 		replica = reserved
-	case c.h.capacity > 0 && c.members == 1:
-		reserved = min(c.h.capacity, in.usable) * scale
+	case c.claims.alone > 0:
+		reserved = min(c.claims.alone, in.usable) * scale
 		replica = reserved
 	case pp.Mode == ModeFraction: // its limit is not known: by what it is taken to use
 		replica = used

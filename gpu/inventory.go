@@ -51,7 +51,7 @@ var InventoryMetrics = []string{
 	"kube_node_info", "kube_node_labels", "kube_node_created", "kube_node_status_capacity", "kube_node_status_condition",
 	"kube_pod_info", "kube_pod_labels", "kube_pod_annotations", "kube_pod_owner", "kube_pod_start_time", "kube_pod_completion_time",
 	"kube_pod_status_phase", "kube_pod_container_resource_requests", "kube_namespace_labels",
-	"kube_pod_resourceclaim_info", ClaimCapacityMetric,
+	"kube_pod_resourceclaim_info", ClaimDeviceMetric, ClaimCapacityMetric,
 }
 
 // Inventory is what kube-state-metrics says of a cluster over a window.
@@ -59,9 +59,9 @@ type Inventory struct {
 	Nodes      map[string]*Node // by name
 	Pods       map[string]*Pod  // by UID
 	Namespaces map[string]map[string]string
-	resources  map[string]bool              // further GPU resources
-	claims     map[string]map[string]uint64 // bytes consumed, by claim and device
-	covered    []interval                   // when the inventory itself was seen
+	resources  map[string]bool        // further GPU resources
+	claims     map[string][]allocated // by namespace/name
+	covered    []interval             // when the inventory itself was seen
 	byName     map[string][]*Pod
 	onNode     map[string][]*Pod // each in the order of their UIDs
 	unlisted   map[string]*Pod   // pods that only device series name
@@ -89,7 +89,7 @@ type Node struct {
 
 // NewInventory builds an inventory from kube-state-metrics series.
 func NewInventory(series []Series, settings Settings, hour period.Span) *Inventory {
-	inv := &Inventory{Nodes: map[string]*Node{}, Pods: map[string]*Pod{}, Namespaces: map[string]map[string]string{}, byName: map[string][]*Pod{}, unlisted: map[string]*Pod{}, resources: map[string]bool{}, claims: map[string]map[string]uint64{}}
+	inv := &Inventory{Nodes: map[string]*Node{}, Pods: map[string]*Pod{}, Namespaces: map[string]map[string]string{}, byName: map[string][]*Pod{}, unlisted: map[string]*Pod{}, resources: map[string]bool{}, claims: map[string][]allocated{}}
 	for _, r := range settings.Resources {
 		inv.resources[resourceName(r)] = true
 	}
@@ -102,7 +102,7 @@ func NewInventory(series []Series, settings Settings, hour period.Span) *Invento
 			inv.addNode(s, sc)
 		case strings.HasPrefix(s.Metric, "kube_pod_"):
 			inv.addPod(s, sc)
-		case s.Metric == ClaimCapacityMetric:
+		case s.Metric == ClaimDeviceMetric, s.Metric == ClaimCapacityMetric:
 			inv.addClaim(s)
 		case s.Metric == "kube_namespace_labels":
 			inv.Namespaces[workloadLabel(s.Labels, "namespace")] = prefixed(s.Labels, "label_")
@@ -194,12 +194,12 @@ func (inv *Inventory) addNode(s Series, sc scrapes) {
 	case "kube_node_status_capacity":
 		switch r := s.Labels["resource"]; r {
 		case "cpu":
-			n.CPUMilli = int64(last*1000 + 0.5)
+			n.CPUMilli = int64(wholeNumber(last * 1000))
 		case "memory":
-			n.MemoryBytes = int64(last)
+			n.MemoryBytes = int64(wholeNumber(last))
 		default:
 			if inv.isGPU(r) {
-				n.GPUCapacity[r] = max(n.GPUCapacity[r], int64(last))
+				n.GPUCapacity[r] = max(n.GPUCapacity[r], int64(min(wholeNumber(last), mostUnits)))
 			}
 		}
 	case "kube_node_status_condition":
@@ -296,6 +296,21 @@ func first(l map[string]string, names ...string) string {
 		}
 	}
 	return ""
+}
+
+// mostUnits is more GPUs, slots or MIG devices than any node has.
+const mostUnits = 1 << 12
+
+// wholeNumber reads a quantity, at most more of it than any node has.
+func wholeNumber(v float64) uint64 {
+	const most = 1 << 50
+	switch {
+	case !(v > 0): // NaN too
+		return 0
+	case v >= most:
+		return most
+	}
+	return uint64(v + 0.5)
 }
 
 func lastValue(s Series) float64 {

@@ -10,9 +10,8 @@ type holder struct {
 	byUID    bool // its samples carry the pod's UID
 	cells    []cell
 	flags    Flags
-	limit    uint64 // the most it may use, in bytes; 0 where nothing limits it
-	claim    string // the DRA claim it holds the partition by
-	capacity uint64 // that the claim consumes of it, in bytes; 0 where it holds all
+	limit    uint64      // the most it may use, in bytes; 0 where nothing limits it
+	claims   []heldClaim // the DRA claims it holds the partition by
 }
 
 // place finds out which pod holds which partition. Samples that name a pod place
@@ -31,12 +30,7 @@ func (f *nodeFold) place(parts []*placedPart, pods []*Pod) {
 		return pods[i].UID < pods[j].UID
 	})
 	for _, p := range pods {
-		for left[p.UID] > 0 {
-			pp := f.roomiest(parts, p)
-			if pp == nil {
-				break
-			}
-			pp.hold(p, 1, FlagPlacementInferred)
+		for left[p.UID] > 0 && f.placeUnit(parts, p) {
 			left[p.UID]--
 		}
 	}
@@ -76,15 +70,16 @@ func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 		}
 		left[uid] = shareOut(requested, slots, func(i int) bool { return places[i].pp.whole() })
 		for i, n := range places {
-			if n.pp.part != nil && n.pp.part.claims[n.ref].name != "" {
+			if n.pp.part != nil && len(n.pp.part.claims[n.ref]) > 0 {
 				slots[i] = max(1, slots[i]) // a claim holds without a request
 			}
 			h := n.pp.hold(p, slots[i], 0)
 			h.byUID = n.ref.uid != ""
 			if n.pp.part != nil {
 				h.limit = max(h.limit, n.pp.part.limits[n.ref].within(p.life))
-				claim := n.pp.part.claims[n.ref]
-				h.claim, h.capacity = claim.name, f.inv.capacity(claim)
+				for _, claim := range n.pp.part.claims[n.ref] {
+					h.addClaim(heldClaim{claim.name, n.pp.atMost(f.inv.capacity(claim))})
+				}
 			}
 			h.cells = n.pp.data.cut(n.ref, p.life)
 			if f.inv.Pods[uid] == nil {
@@ -186,17 +181,78 @@ func (pp *placedPart) hold(p *Pod, replicas int, flags Flags) *holder {
 	return h
 }
 
-// roomiest picks where an unplaced unit of a pod's request goes: of the partitions
-// that offer the resource, the one with the least held during the pod's life, then
-// the first. An instance of a wrong or a longer name that has the size asked for
-// serves where none has the name.
-func (f *nodeFold) roomiest(parts []*placedPart, p *Pod) *placedPart {
-	for _, offers := range []func(*placedPart, *Pod) bool{f.offers, f.fits} {
-		if best := f.leastHeld(parts, p, func(pp *placedPart) bool { return offers(pp, p) }); best != nil {
-			return best
+// placeUnit puts one unit of a pod's request on a partition that has room, and reports
+// whether there is one. Where the geometry of a GPU changes within the hour, the unit is
+// on the same instance while there is one, and then on another.
+func (f *nodeFold) placeUnit(parts []*placedPart, p *Pod) bool {
+	open := intersect([]interval{p.life}, f.ready)
+	var last *placedPart
+	for total(open) > 0 {
+		pp := f.roomiest(parts, p, open, last)
+		if pp == nil {
+			break
+		}
+		pp.hold(p, 1, FlagPlacementInferred)
+		open, last = minus(open, pp.present), pp
+	}
+	if last == nil && total(intersect([]interval{p.life}, f.ready)) == 0 { // nothing to charge, but it is somewhere
+		if last = f.roomiest(parts, p, nil, nil); last != nil {
+			last.hold(p, 1, FlagPlacementInferred)
 		}
 	}
-	return nil
+	return last != nil
+}
+
+// minus is what of in is not within out.
+func minus(in, out []interval) []interval {
+	var left []interval
+	for _, i := range in {
+		left = append(left, complement(intersect(out, []interval{i}), i)...)
+	}
+	return left
+}
+
+// roomiest picks where an unplaced unit of a pod's request goes for some time: of the
+// partitions that are there then and offer the resource, the instance it was on before,
+// else the one with the least held during the pod's life, then the first. An instance of
+// a wrong or a longer name that has the size asked for serves where none that has the
+// name is free.
+func (f *nodeFold) roomiest(parts []*placedPart, p *Pod, open []interval, last *placedPart) *placedPart {
+	there := func(pp *placedPart) bool { return open == nil || total(intersect(open, pp.present)) > 0 }
+	var best *placedPart
+	var bestHeld int64
+	for _, offers := range []func(*placedPart, *Pod) bool{f.offers, f.fits, f.hasSize} {
+		pp := f.leastHeld(parts, p, func(pp *placedPart) bool { return there(pp) && offers(pp, p) })
+		if pp == nil {
+			continue
+		}
+		if again := f.leastHeld(parts, p, func(pp *placedPart) bool { return there(pp) && offers(pp, p) && pp.sameInstance(last) }); again != nil {
+			return again
+		}
+		held := f.heldDuring(pp, p)
+		if held < int64(max(1, pp.Replicas)) {
+			return pp
+		}
+		if best == nil || held < bestHeld {
+			best, bestHeld = pp, held
+		}
+	}
+	return best
+}
+
+func (pp *placedPart) sameInstance(o *placedPart) bool {
+	return o != nil && pp.dev == o.dev && pp.devIndex == o.devIndex && pp.GPUInstance == o.GPUInstance && pp.Profile == o.Profile
+}
+
+// heldDuring is how many slots of a partition are held while the pod lives, at most.
+func (f *nodeFold) heldDuring(pp *placedPart, p *Pod) int64 {
+	var n int64
+	for _, h := range pp.holders {
+		if h.uid != p.UID && h.life.clip(p.life).clip(f.hour).length() > 0 {
+			n += int64(h.replicas)
+		}
+	}
+	return n
 }
 
 // leastHeld is the first of the partitions that will do with the least held during the
@@ -210,7 +266,7 @@ func (f *nodeFold) leastHeld(parts []*placedPart, p *Pod, will func(*placedPart)
 		}
 		var held int64
 		for _, h := range pp.holders {
-			held += h.life.clip(p.life).clip(f.hour).length() / int64(max(1, pp.Replicas)) * int64(h.replicas)
+			held += total(intersect([]interval{h.life.clip(p.life).clip(f.hour)}, pp.present)) / int64(max(1, pp.Replicas)) * int64(h.replicas)
 		}
 		if best == nil || held < bestHeld {
 			best, bestHeld = pp, held
@@ -248,6 +304,21 @@ func (f *nodeFold) fits(pp *placedPart, p *Pod) bool {
 	return false
 }
 
+// hasSize reports whether a MIG instance has the memory of one of the pod's requests: the
+// exporter's name for it may be wrong.
+func (f *nodeFold) hasSize(pp *placedPart, p *Pod) bool {
+	m, ok := f.modelOf(pp)
+	if !ok || pp.Geometry == "" || pp.Mode == ModePartition {
+		return false
+	}
+	for r, q := range p.Requests {
+		if want, ok := profileOfResource(r, m); q > 0 && ok && want.MemorySlices == pp.MemorySlices {
+			return true
+		}
+	}
+	return false
+}
+
 // wholeRequest is what a pod requests of whole GPUs or client slots of them.
 func (p *Pod) wholeRequest() int64 {
 	var n int64
@@ -267,7 +338,7 @@ func (pp *placedPart) settleMode() {
 		case h.limit > 0 && pp.Mode != ModeMIG && pp.Mode != ModeMPS:
 			pp.Mode = ModeFraction
 			return
-		case h.claim != "":
+		case len(h.claims) > 0:
 			pp.Mode = ModeDRA
 		}
 	}

@@ -20,8 +20,7 @@ type Pod struct {
 	Requests             map[string]int64 // summed over containers: nvidia_com_gpu in devices, cpu in milli-cores, memory in bytes
 	Claims               []string         // DRA claims, namespace/name, in order
 	requestBy            map[string]int64
-	cpuMicros            int64  // used of a core within the hour
-	memoryHi, memoryLo   uint64 // used within the hour, in byte-µs
+	containers           map[string]containerUse // by metric, name and id of the container
 	life                 interval
 	seen                 []interval
 	running              []interval
@@ -85,9 +84,11 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 		}
 		switch r := s.Labels["resource"]; {
 		case r == "cpu":
-			p.request(r, workloadLabel(s.Labels, "container"), int64(last*1000+0.5))
-		case r == "memory", inv.isGPU(r):
-			p.request(r, workloadLabel(s.Labels, "container"), int64(last))
+			p.request(r, workloadLabel(s.Labels, "container"), int64(wholeNumber(last*1000)))
+		case r == "memory":
+			p.request(r, workloadLabel(s.Labels, "container"), int64(wholeNumber(last)))
+		case inv.isGPU(r):
+			p.request(r, workloadLabel(s.Labels, "container"), int64(min(wholeNumber(last), mostUnits)))
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (f *nodeFold) requestedInstances(pods []*Pod, want *int) []*placedPart {
 			break
 		}
 		open = rest
-		out = append(out, f.silentDevice(index, model, here, model.MemorySlices)...)
+		out = append(out, f.silentDevice(index, model, here, model.MemorySlices, 1)...)
 	}
 	if n := len(out); n > 0 {
 		*want -= out[n-1].devIndex + 1
@@ -57,12 +57,12 @@ func (f *nodeFold) requestedInstances(pods []*Pod, want *int) []*placedPart {
 
 // silentDevice is one device with the given instances and the rest of its slices, of
 // so many in all.
-func (f *nodeFold) silentDevice(index int, m Model, instances []Profile, slices int) []*placedPart {
+func (f *nodeFold) silentDevice(index int, m Model, instances []Profile, slices, replicas int) []*placedPart {
 	var out []*placedPart
 	add := func(p Profile, gi string, mode Mode) {
 		pp := &placedPart{devIndex: index, present: f.ready, data: newReadings(nil), Partition: Partition{
 			Geometry: "requested", GPUInstance: gi, Profile: p.Name, MemorySlices: p.MemorySlices, DeviceSlices: slices,
-			ComputeSlices: p.ComputeSlices, Mode: mode, Replicas: 1, PresentMicros: total(f.ready),
+			ComputeSlices: p.ComputeSlices, Mode: mode, Replicas: replicas, PresentMicros: total(f.ready),
 		}}
 		pp.UsableBytes = m.TotalBytes * uint64(p.MemorySlices) / uint64(m.MemorySlices)
 		out = append(out, pp)
@@ -161,7 +161,7 @@ func (f *nodeFold) singleInstances(model Model, want *int) []*placedPart {
 		for range n {
 			here = append(here, p)
 		}
-		out = append(out, f.silentDevice(f.silent, model, here, ConfiguredSlices(model, here))...)
+		out = append(out, f.silentDevice(f.silent, model, here, ConfiguredSlices(model, here), max(1, labelReplicas(f.node)))...)
 	}
 	*want -= f.silent
 	return out

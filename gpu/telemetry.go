@@ -3,6 +3,7 @@ package gpu
 import (
 	"math"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -36,9 +37,9 @@ type part struct {
 	// intervals are the series' own median gaps: where two exporters or replicas scrape
 	// one device a second apart, the gaps between their merged samples say nothing.
 	intervals []time.Duration
-	limits    map[podRef]limit    // the most each pod may use, where something enforces it
-	named     map[podRef]limit    // pods that series without a figure for the part name
-	claims    map[podRef]claimRef // DRA claims by pod
+	limits    map[podRef]limit      // the most each pod may use, where something enforces it
+	named     map[podRef]limit      // pods that series without a figure for the part name
+	claims    map[podRef][]claimRef // DRA claims by pod
 }
 
 // scrape is what one scrape says of a part's used bytes.
@@ -129,7 +130,7 @@ var suffixedUUID = regexp.MustCompile(`^((?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4})
 func (d *device) part(key partKey) *part {
 	p := d.parts[key]
 	if p == nil {
-		p = &part{partKey: key, scrapes: map[int64]*scrape{}, limits: map[podRef]limit{}, named: map[podRef]limit{}, claims: map[podRef]claimRef{}}
+		p = &part{partKey: key, scrapes: map[int64]*scrape{}, limits: map[podRef]limit{}, named: map[podRef]limit{}, claims: map[podRef][]claimRef{}}
 		d.parts[key] = p
 	}
 	return p
@@ -147,8 +148,14 @@ func (p *part) show(s Series) {
 			p.named[ref] = p.named[ref].with("", 0, at)
 		}
 	}
-	if claim, ok := claimOf(s.Labels); ok && named {
-		p.claims[ref] = claim
+	if named {
+		p.addClaim(ref, s.Labels)
+	}
+}
+
+func (p *part) addClaim(ref podRef, l map[string]string) {
+	if claim, ok := claimOf(l); ok && !slices.Contains(p.claims[ref], claim) {
+		p.claims[ref] = append(p.claims[ref], claim)
 	}
 }
 
@@ -183,8 +190,8 @@ func (d *device) add(s Series, how reading, hour interval, slot string) {
 		}
 	}
 	ref, named := podOf(s)
-	if claim, ok := claimOf(s.Labels); ok && named && p != nil {
-		p.claims[ref] = claim
+	if named && p != nil {
+		p.addClaim(ref, s.Labels)
 	}
 	for _, x := range s.Samples {
 		v, ok := d.accept(x.Value, how)

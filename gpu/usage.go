@@ -1,6 +1,10 @@
 package gpu
 
-import "math"
+import (
+	"math"
+	"sort"
+	"strings"
+)
 
 // UsageMetrics are cAdvisor's, read where Settings.Usage asks for them.
 var UsageMetrics = []string{cpuMetric, memoryMetric}
@@ -10,9 +14,17 @@ const (
 	memoryMetric = "container_memory_working_set_bytes" // what the kubelet evicts by
 )
 
-// addUsage adds what one container used of CPU and memory to its pod, within the hour
+// containerUse is what one container used within an hour, of CPU in µs of a core or of
+// memory in byte-µs, and when it was seen.
+type containerUse struct {
+	hi, lo uint64
+	seen   []interval
+}
+
+// addUsage adds what one container used of CPU or memory to its pod, within the hour
 // and the pod's life. The rows of a pod's cgroup and of its pause container are no
-// containers.
+// containers. Of one container that two jobs or replicas scraped, the larger counts; one
+// that was started again has another id, and both count.
 func (inv *Inventory) addUsage(s Series, hour interval) {
 	container := workloadLabel(s.Labels, "container")
 	if container == "" || container == "POD" || len(s.Samples) == 0 {
@@ -23,14 +35,27 @@ func (inv *Inventory) addUsage(s Series, hour interval) {
 		if within.length() == 0 {
 			continue
 		}
+		var use containerUse
 		if s.Metric == cpuMetric {
-			p.cpuMicros += increase(s.Samples, p.life, within)
+			use = p.cpuUse(s.Samples, within)
 		} else {
-			hi, lo := &p.memoryHi, &p.memoryLo
 			for _, c := range cells(pointsOf(s.Samples, p.life, 1), observedInterval(s.Samples), within) {
-				add128(hi, lo, c.value, uint64(c.length()))
+				add128(&use.hi, &use.lo, c.value, uint64(c.length()))
+				use.seen = append(use.seen, c.interval)
 			}
 		}
+		if len(use.seen) == 0 {
+			continue
+		}
+		key := strings.Join([]string{s.Metric, container, s.Labels["id"], s.Labels["name"]}, "\x00")
+		if p.containers == nil {
+			p.containers = map[string]containerUse{}
+		}
+		if o, ok := p.containers[key]; ok && (o.hi > use.hi || o.hi == use.hi && o.lo >= use.lo) {
+			use.hi, use.lo = o.hi, o.lo
+		}
+		use.seen = union(append(use.seen, p.containers[key].seen...))
+		p.containers[key] = use
 	}
 }
 
@@ -45,40 +70,59 @@ func pointsOf(samples []Sample, life interval, scale float64) []point {
 	return out
 }
 
-// increase is by how much a counter of seconds rose within a part of a pod's life, in
-// µs. A counter begins at 0 with its container: what it shows first was used since the
-// pod's start. Between two samples it rises evenly; a lower one is a container that was
-// started again.
-func increase(samples []Sample, life, within interval) int64 {
+// cpuUse is by how much a counter of seconds rose within a part of the pod's life. A
+// counter begins at 0 with its container: of a pod that is known to have started within
+// the hour, what it shows first was used since then. Between two samples it rises evenly;
+// a lower one is a container that was started again.
+func (p *Pod) cpuUse(samples []Sample, within interval) containerUse {
 	const seconds = 1e6
-	pts := pointsOf(samples, life, seconds)
+	pts := pointsOf(samples, p.life, seconds)
 	if len(pts) == 0 {
-		return 0
+		return containerUse{}
 	}
-	var sum uint64
-	before := point{pts[0].at, pts[0].value}
-	if life.start >= within.start { // born within the hour
-		before = point{life.start, 0}
+	before := pts[0]
+	if p.started > 0 && p.life.start == p.started && p.started >= within.start {
+		before = point{at: p.started}
 	}
-	for _, p := range pts {
-		risen := p.value
-		if p.value >= before.value {
+	use := containerUse{seen: []interval{interval{before.at, pts[len(pts)-1].at}.clip(within)}}
+	if use.seen[0].length() == 0 {
+		return containerUse{}
+	}
+	for _, x := range pts {
+		risen := x.value
+		if x.value >= before.value {
 			risen -= before.value
 		}
-		if gap := (interval{before.at, p.at}); gap.length() > 0 {
-			sum += mulDiv(risen, uint64(gap.clip(within).length()), uint64(gap.length()))
+		if gap := (interval{before.at, x.at}); gap.length() > 0 {
+			use.lo += mulDiv(risen, uint64(gap.clip(within).length()), uint64(gap.length()))
 		}
-		before = p
+		before = x
 	}
-	return int64(sum)
+	return use
 }
 
-// usage is the pod's mean use over its life within the hour, in thousandths of a core
-// and bytes; 0 where it is not collected.
-func (p *Pod) usage(lived int64) (cpuMilli, memory int64) {
-	if lived <= 0 {
-		return 0, 0
+// used is the pod's mean use over the time in which it was seen within the hour, in
+// thousandths of a core and bytes; 0 where it is not collected.
+func (p *Pod) used() (cpuMilli, memory int64) {
+	keys := make([]string, 0, len(p.containers))
+	for k := range p.containers {
+		keys = append(keys, k)
 	}
-	cpuMilli = (p.cpuMicros*1_000 + lived/2) / lived
-	return cpuMilli, int64(div128(p.memoryHi, p.memoryLo, uint64(lived)))
+	sort.Strings(keys)
+	mean := func(metric string, scale uint64) int64 {
+		var hi, lo uint64
+		var seen []interval
+		for _, k := range keys {
+			if u := p.containers[k]; strings.HasPrefix(k, metric+"\x00") {
+				add128(&hi, &lo, u.lo, scale)
+				hi += u.hi * scale
+				seen = append(seen, u.seen...)
+			}
+		}
+		if t := total(union(seen)); t > 0 {
+			return int64(div128(hi, lo, uint64(t)))
+		}
+		return 0
+	}
+	return mean(cpuMetric, 1_000), mean(memoryMetric, 1)
 }

@@ -75,11 +75,23 @@ func (a *allocation) survey(ctx context.Context, tx pgx.Tx, d *dayWork) error {
 }
 
 func (a *allocation) surveyWindow(around map[aroundKey]*allocate.Around, receivers map[string]storedPod, d *dayWork, w *windowWork, occ *occupancies) error {
-	v, err := d.split.Compute(a.window(d, w, occ), nil)
-	if err != nil {
-		return err
+	for _, currency := range currencies(w.lines) {
+		v, err := d.split.Compute(a.window(d, w, occ, currency), nil)
+		if err != nil {
+			return err
+		}
+		if err := a.surveyLines(around, receivers, v, w, occ, currency); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (a *allocation) surveyLines(around map[aroundKey]*allocate.Around, receivers map[string]storedPod, v *allocate.Vectors, w *windowWork, occ *occupancies, currency string) error {
 	for _, l := range w.lines {
+		if l.currency != currency {
+			continue
+		}
 		shares, err := a.sharesOf(v, l)
 		if err != nil {
 			return err

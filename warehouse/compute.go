@@ -108,19 +108,17 @@ func (a *allocation) inputHours(w *windowWork) []time.Time {
 }
 
 // window builds the pure split's input.
-func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies) allocate.Window {
-	win := allocate.Window{Span: w.span, Pods: occ.owned, Node: nodeInfo(w.node, w.lines), Currency: w.lines[0].currency}
+func (a *allocation) window(d *dayWork, w *windowWork, occ *occupancies, currency string) allocate.Window {
+	win := allocate.Window{Span: w.span, Pods: occ.owned, Node: nodeInfo(w.node, w.lines), Currency: currency}
 	win.Around = d.around[keyAround(w.node, w.span, win.Currency)]
 	for _, l := range w.lines {
 		if l.billedUS != nil && a.hasDevices(l) {
 			win.BilledMicros += *l.billedUS
 		}
 	}
-	win.ListCost, win.ListMicros = listCost(w)
+	win.ListCost, win.ListMicros = listCost(w, currency)
 	for _, start := range a.hoursBefore(w) {
-		if h := storedHourOf(d, w, occ, start); h.Seen {
-			win.Before = append(win.Before, h)
-		}
+		win.Before = append(win.Before, storedHourOf(d, w, occ, start))
 	}
 	for _, start := range w.span.Hours() {
 		win.Hours = append(win.Hours, storedHourOf(d, w, occ, start))

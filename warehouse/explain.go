@@ -167,7 +167,7 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 	if err != nil {
 		return err
 	}
-	e.out.Window = a.window(d, w, occ)
+	e.out.Window = a.window(d, w, occ, e.out.Line.Currency)
 	e.out.Node = e.out.Window.Node
 	var all []allocate.Contribution
 	v, err := allocate.Compute(e.out.Window, &e.out.Policy, &owners, func(c allocate.Contribution) { all = append(all, c) })

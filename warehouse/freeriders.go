@@ -137,8 +137,10 @@ func (f *freeRiders) addDay(ctx context.Context, tx pgx.Tx, m period.Month, d *d
 			return err
 		}
 		for _, w := range u.windows {
-			if err := f.addWindow(d.split, f.a.window(d, w, occ), w.lines); err != nil {
-				return err
+			for _, currency := range currencies(w.lines) {
+				if err := f.addWindow(d.split, f.a.window(d, w, occ, currency), w.lines); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -164,6 +166,9 @@ func (f *freeRiders) addWindow(split *allocate.Splitter, win allocate.Window, li
 		pays[s.PodUID] = pays[s.PodUID] || s.Ratio > 0
 	}
 	for _, l := range lines {
+		if l.currency != win.Currency {
+			continue
+		}
 		then, err := f.a.sharesOf(v, l)
 		if err != nil {
 			return err

@@ -21,14 +21,6 @@ import (
 
 // splitWindow gives every line of a window away by what its node was held by.
 func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([]row, error) {
-	win := a.window(d, w, occ)
-	v, err := d.split.Compute(win, nil)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range v.Findings {
-		a.note(f, w.node.name, w.span)
-	}
 	if cutsHour(w.span) {
 		if err := a.noteCost("the bill's window begins or ends within an hour, whose use is taken as spread evenly over it", w); err != nil {
 			return nil, err
@@ -36,33 +28,70 @@ func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([
 	}
 	var out []row
 	timed := a.timed(w.lines)
-	devices := win.Devices()
-	for i, l := range w.lines {
-		shares, err := a.sharesOf(v, l)
+	for _, currency := range currencies(w.lines) {
+		win := a.window(d, w, occ, currency)
+		v, err := d.split.Compute(win, nil)
 		if err != nil {
 			return nil, err
 		}
-		hours := "0"
-		switch {
-		case !a.hasDevices(l):
-		case l.billedUS != nil:
-			hours = deviceHours(l.quantity, devices)
-		case !timed.weights[i].IsZero():
-			hours = deviceHours(spanHours(w.span), devices)
+		for _, f := range v.Findings {
+			a.note(f, w.node.name, w.span)
 		}
-		if a.o.Policy.ComponentSplit == policy.PriceDifference && l.component == string(billing.Node) && !l.listed() {
-			a.note("source "+l.source+" has lines without a list cost; component_split stays gpu_all for them", w.node.name, w.span)
-		}
-		for _, s := range shares {
-			r := row{line: l, component: component(l, s), node: a.named(w.node, s.Node), pod: d.pod(occ, s.PodUID), share: s, deviceHours: hours}
-			if r.used, err = timed.part(i, s.UsedByteSeconds); err == nil {
-				r.held, err = timed.part(i, s.HeldByteSeconds)
+		for i, l := range w.lines {
+			if l.currency != currency {
+				continue
 			}
+			rows, err := a.splitLine(d, w, occ, v, timed, i, win.Devices())
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, r)
+			out = append(out, rows...)
 		}
+	}
+	return out, nil
+}
+
+// currencies are those of a window's lines, in order. Who shares a remainder of pool or
+// cluster scope is charged in the same.
+func currencies(lines []*line) []string {
+	var out []string
+	for _, l := range lines {
+		if !slices.Contains(out, l.currency) {
+			out = append(out, l.currency)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// splitLine gives line i of a window away.
+func (a *allocation) splitLine(d *dayWork, w *windowWork, occ *occupancies, v *allocate.Vectors, timed timedLines, i, devices int) ([]row, error) {
+	l := w.lines[i]
+	shares, err := a.sharesOf(v, l)
+	if err != nil {
+		return nil, err
+	}
+	hours := "0"
+	switch {
+	case !a.hasDevices(l):
+	case l.billedUS != nil:
+		hours = deviceHours(l.quantity, devices)
+	case !timed.weights[i].IsZero():
+		hours = deviceHours(spanHours(w.span), devices)
+	}
+	if a.o.Policy.ComponentSplit == policy.PriceDifference && l.component == string(billing.Node) && !l.listed() {
+		a.note("source "+l.source+" has lines without a list cost; component_split stays gpu_all for them", w.node.name, w.span)
+	}
+	out := make([]row, len(shares))
+	for k, s := range shares {
+		r := row{line: l, component: component(l, s), node: a.named(w.node, s.Node), pod: d.pod(occ, s.PodUID), share: s, deviceHours: hours}
+		if r.used, err = timed.part(i, s.UsedByteSeconds); err == nil {
+			r.held, err = timed.part(i, s.HeldByteSeconds)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[k] = r
 	}
 	return out, nil
 }
@@ -115,12 +144,12 @@ func (a *allocation) hasDevices(l *line) bool {
 
 // listCost adds up what the lines that price the whole node cost at list prices, and
 // the instance time they bill; the window's own length where none says.
-func listCost(w *windowWork) (money.Amount, int64) {
+func listCost(w *windowWork, currency string) (money.Amount, int64) {
 	var cost money.Amount
 	var micros int64
 	hours := anyBilled(w.lines)
 	for _, l := range w.lines {
-		if l.component != string(billing.Node) || l.currency != w.lines[0].currency || hours && (l.billedUS == nil || *l.billedUS <= 0) {
+		if l.component != string(billing.Node) || l.currency != currency || hours && (l.billedUS == nil || *l.billedUS <= 0) {
 			continue
 		}
 		list, err := money.Parse(l.list)

@@ -10,8 +10,13 @@ import (
 	"gpuledger/gpu"
 )
 
-// The configuration for kube-state-metrics makes the metric that is read.
-func TestResourceClaimMetric(t *testing.T) {
+// The configuration for kube-state-metrics makes the metrics that are read.
+func TestResourceClaimMetrics(t *testing.T) {
+	type each struct {
+		Path           []string            `json:"path"`
+		LabelsFromPath map[string][]string `json:"labelsFromPath"`
+		ValueFrom      []string            `json:"valueFrom"`
+	}
 	var doc struct {
 		Kind string
 		Spec struct {
@@ -21,11 +26,8 @@ func TestResourceClaimMetric(t *testing.T) {
 				Metrics          []struct {
 					Name string
 					Each struct {
-						Gauge struct {
-							Path           []string
-							LabelsFromPath map[string][]string `json:"labelsFromPath"`
-							ValueFrom      []string            `json:"valueFrom"`
-						}
+						Type        string
+						Gauge, Info each
 					}
 				}
 			}
@@ -34,20 +36,29 @@ func TestResourceClaimMetric(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(deployFile(t, "deploy/kube-state-metrics/resourceclaims.yaml")), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if doc.Kind != "CustomResourceStateMetrics" || len(doc.Spec.Resources) != 1 || len(doc.Spec.Resources[0].Metrics) != 1 {
+	if doc.Kind != "CustomResourceStateMetrics" || len(doc.Spec.Resources) != 1 {
 		t.Fatalf("%+v", doc)
 	}
 	r := doc.Spec.Resources[0]
-	m := r.Metrics[0]
-	if got := r.MetricNamePrefix + "_" + m.Name; got != gpu.ClaimCapacityMetric || !slices.Contains(gpu.InventoryMetrics, got) {
-		t.Errorf("metric %q", got)
-	}
-	for _, label := range []string{"namespace", "name", "pool", "device"} {
-		if r.LabelsFromPath[label] == nil && m.Each.Gauge.LabelsFromPath[label] == nil {
-			t.Errorf("no label %q", label)
+	made := map[string]bool{}
+	for _, m := range r.Metrics {
+		e := m.Each.Info
+		if m.Each.Type == "Gauge" {
+			e = m.Each.Gauge
+		}
+		made[r.MetricNamePrefix+"_"+m.Name] = true
+		for _, label := range []string{"namespace", "name", "driver", "pool", "device"} {
+			if r.LabelsFromPath[label] == nil && e.LabelsFromPath[label] == nil {
+				t.Errorf("%s: no label %q", m.Name, label)
+			}
+		}
+		if got := strings.Join(e.ValueFrom, "."); m.Each.Type == "Gauge" && got != "consumedCapacity.memory" {
+			t.Errorf("value from %s", got)
 		}
 	}
-	if got := strings.Join(m.Each.Gauge.ValueFrom, "."); got != "consumedCapacity.memory" {
-		t.Errorf("value from %s", got)
+	for _, want := range []string{gpu.ClaimDeviceMetric, gpu.ClaimCapacityMetric} {
+		if !made[want] || !slices.Contains(gpu.InventoryMetrics, want) {
+			t.Errorf("%s is not made and read", want)
+		}
 	}
 }

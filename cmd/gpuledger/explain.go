@@ -290,7 +290,7 @@ func seconds(us int64) string {
 // overlapped is the share-seconds of a term within the window.
 func overlapped(t allocate.Contribution) *big.Rat {
 	r := new(big.Rat).SetFrac64(int64(t.ShareMicros), 1_000_000)
-	if t.OverlapSeconds < 3600 && t.Device != "" {
+	if t.OverlapSeconds < 3600 {
 		r.Mul(r, new(big.Rat).SetFrac64(int64(t.OverlapSeconds), 3600))
 	}
 	return r

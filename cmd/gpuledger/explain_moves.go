@@ -33,6 +33,9 @@ func explainMove(p func(string, ...any), e *warehouse.Explanation) {
 func explainMoved(p func(string, ...any), e *warehouse.Explanation) {
 	category, by := e.Share.Category, e.Share.MovedBy
 	switch {
+	case by == "" && len(e.Moves) > 0:
+		p("   Of these %s of the line the platform keeps a part free on purpose; this is the rest, × %s.", e.Moves[0].Of, partOf(&e.Moves[0]))
+		return
 	case by == "":
 	case by == policy.Platform, by == policy.PoolOwner:
 		p("   This is %s, moved to team %s by the policy %q.", category, e.Share.Owner.Team, by)
@@ -44,6 +47,9 @@ func explainMoved(p func(string, ...any), e *warehouse.Explanation) {
 		p("   This is %s, moved here by the policy %q: everyone charged for the node in the same hour shares it %s.", category, by, sharedBy(by))
 	default:
 		p("   This is %s of the GPU, moved here by the policy %q: the holders of the same GPU share it out over the hour.", category, by)
+	}
+	for i := range e.Moves {
+		p("   And where nobody held the GPU: %s of the line × %s", e.Moves[i].Of, partOf(&e.Moves[i]))
 	}
 }
 

@@ -234,6 +234,16 @@ func unexplained(e *warehouse.Explanation) *big.Rat {
 		of = map[billing.Component]money.Ratio{billing.CPU: e.Parts.Parts.CPU, billing.GPU: e.Parts.Parts.GPU, billing.Memory: e.Parts.Parts.Memory}[e.Share.Component]
 	}
 	mine.Quo(mine, all).Mul(mine, new(big.Rat).SetFrac64(int64(of), int64(money.One)))
+	if len(e.Moves) > 0 && e.Share.MovedBy == "" {
+		mine = new(big.Rat) // what a headroom left
+	}
+	for _, m := range e.Moves {
+		part, ok := new(big.Rat).SetString(m.Of)
+		if !ok || m.All.IsZero() {
+			continue
+		}
+		mine.Add(mine, part.Mul(part, new(big.Rat).SetFrac(m.Mine.Big(), m.All.Big())))
+	}
 	mine.Sub(mine, new(big.Rat).SetFrac64(int64(e.Share.Ratio), int64(money.One)))
 	return mine.Abs(mine)
 }
