@@ -76,7 +76,9 @@ func (s *split) shareOut(weigh func(*target) money.Weight) {
 		sum := total(weights)
 		for i, t := range to {
 			s.place.Move = &Move{fmt.Sprintf("%.6f s", float64(w.units/w.by.per)/1e6), weights[i], sum}
-			s.put(s.moved(t, w.t.Category, w.t.rule.Policy), t.method, uint64(parts[i]), w.by)
+			moved := s.moved(t, w.t.Category, w.t.rule.Policy)
+			s.put(moved, t.method, uint64(parts[i]), w.by)
+			moved.from = t
 		}
 		s.place.Move = nil
 	}
@@ -134,7 +136,6 @@ func (s *split) moved(to *target, category, movedBy string) *target {
 	t := to.Target
 	t.Category, t.MovedBy = category, movedBy
 	known = s.intern(t, nil)
-	known.from = to
 	s.movedTo[k] = known
 	return known
 }

@@ -122,7 +122,6 @@ type target struct {
 	Target
 	key    string
 	rule   *policy.Rule // of a remainder
-	from   *target      // whose own share decides what it receives, of a remainder that was moved at an hour's end
 	window uint64       // that entry is of
 	entry
 }
@@ -164,6 +163,7 @@ type entry struct {
 	method   gpu.Method   // the rung behind weight, where it is one
 	byMethod *methodWeights
 	hourly   money.Weight // of the hour under way, where that matters
+	from     *target      // whose own share decided what it received at an hour's end
 	used     int64
 	held     int64
 	measured int64
