@@ -50,7 +50,8 @@ func TestLimitOfAPodMadeAnew(t *testing.T) {
 	l := map[string]string{"namespace": "ml", "pod": "a", "container": "c", "vdevice_index": "0", "device_uuid": testUUID}
 	dev := []Series{
 		dcgm("DCGM_FI_DEV_FB_USED", always(1*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(39*gib)),
-		{Metric: "hami_vgpu_memory_used_bytes", Labels: l, Samples: uses}, {Metric: "hami_vgpu_memory_limit_bytes", Labels: l, Samples: limits},
+		{Metric: "hami_vgpu_memory_used_bytes", Labels: l, Samples: uses},
+		{Metric: "hami_vgpu_memory_limit_bytes", Labels: l, Samples: limits},
 	}
 	first, second := testPod("a", -2000, 1800, "nvidia_com_gpu", 1), testPod("a", 1800, 9000, "nvidia_com_gpu", 1)
 	for i := range second {

@@ -201,7 +201,8 @@ func TestUsage(t *testing.T) {
 			[]Series{
 				cadvisor(cpuMetric, "c", counter(-900, 4500, 0.5), "job", "x"), cadvisor(cpuMetric, "c", counter(-900, 4500, 0.5), "job", "y"),
 				cadvisor(memoryMetric, "c", always(4*gi), "job", "x"), cadvisor(memoryMetric, "c", always(4*gi), "job", "y"),
-			}, -2000, 500, 4 << 30,
+			},
+			-2000, 500, 4 << 30,
 		},
 		{"seen for a quarter of the hour", []Series{cadvisor(cpuMetric, "c", counter(-900, 900, 0.5)), cadvisor(memoryMetric, "c", sampled(step{-900, 900, 4 * gi}))}, -2000, 500, 4 << 30},
 		{"two containers", []Series{cadvisor(cpuMetric, "c", counter(-900, 4500, 0.5)), cadvisor(cpuMetric, "d", counter(-900, 4500, 0.25))}, -2000, 750, 0},
