@@ -39,9 +39,10 @@ func bigWeight(w money.Weight) *big.Int {
 	return n.Add(n, new(big.Int).SetUint64(w.Lo))
 }
 
-// The sum is exact, no part is off its quota by a unit or more, none is negative,
+// P20 of reference/allocation-method.md §4.2, of any vector, and of those that lines of a
+// fleet get in allocate: the sum is exact, no part is off its quota by a unit or more, none is negative,
 // equal weights differ by at most a unit, and a credit mirrors a charge.
-func TestApportion(t *testing.T) {
+func TestP20RoundingQuota(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ws := nonZero(weights().Draw(t, "weights"))
 		total := rapid.OneOf(rapid.Int64Range(0, 1_000_000_000_000), rapid.Int64Range(0, 200)).Draw(t, "total")

@@ -38,6 +38,7 @@ var edges = map[string][]string{
 	"cmd/gpuledger": {anything},
 
 	// Test support: these are imported by test files only.
+	"internal/anyfleet":   {"gpu"},
 	"internal/arch":       {},
 	"internal/golden":     {"gpu"},
 	"internal/pgtest":     {"warehouse/localpg"},
@@ -46,7 +47,7 @@ var edges = map[string][]string{
 }
 
 // testSupport are the packages that no program may contain.
-var testSupport = []string{"internal/arch", "internal/golden", "internal/pgtest", "internal/promtest", "billing/billingtest"}
+var testSupport = []string{"internal/anyfleet", "internal/arch", "internal/golden", "internal/pgtest", "internal/promtest", "billing/billingtest"}
 
 // modules says where a package from elsewhere may be imported, tests apart: each
 // service's client in one place, so that it can be replaced there. The longest
@@ -66,6 +67,7 @@ var modules = map[string][]string{
 	"github.com/prometheus/prometheus/model/labels":  {"internal/promtest"},
 	"github.com/spf13/cobra":                         {"cmd/gpuledger"},
 	"go.yaml.in/yaml/v3":                             {"policy"}, // strict decoding, also of gpuledger.yaml
+	"pgregory.net/rapid":                             {"internal/anyfleet"},
 
 	// Small tools, but not in the packages that only calculate.
 	"github.com/cenkalti/backoff/v5": {"ingest/prometheus", "warehouse"},
