@@ -24,12 +24,13 @@ type exactSplit struct {
 	out      sums
 	rest     sums // what belongs to no pod yet, by category
 	direct   sums // the pods' own, of the window
+	all      map[string]about
 }
 
 const oneMicro = 1.01e-6 // seconds
 
 func newExact(f *anyfleet.Fleet, n *anyfleet.Node, p *anyfleet.Policy, from, to, billed int) *exactSplit {
-	x := &exactSplit{f: f, n: n, p: p, billed: billed, from: from, to: to, out: sums{}, rest: sums{}, direct: sums{}}
+	x := &exactSplit{f: f, n: n, p: p, billed: billed, from: from, to: to, out: sums{}, rest: sums{}, direct: sums{}, all: map[string]about{}}
 	x.column = x.basis()
 	for _, component := range []string{"gpu", "cpu", "memory"} {
 		for hour := from; hour < to; hour++ {
@@ -234,11 +235,18 @@ func (h *exactHour) toHolders(rows []exactRow, rem exactRow, policy string, off 
 
 // end shares out what is left of the hour over those who are charged in it.
 func (h *exactHour) end() {
-	if h.to-h.from == 1 {
-		h.all = h.all.plus(h.notReady(h.component))
+	if rest := h.notReady(h.component, h.hour, h.hour+1, 0); h.billsAll() && rest.v.Sign() > 0 {
+		h.keep(NotReady, rest)
+	}
+	h.exactSplit.all[h.component] = h.all.plus(orZero(h.exactSplit.all[h.component]))
+	idle := map[int]about{} // what one headroom is taken of, by its size
+	for k, a := range h.spare {
+		if rule := h.p.For(k.category, h.n.Pool); rule.Policy == "headroom" {
+			idle[rule.Headroom] = a.plus(orZero(idle[rule.Headroom]))
+		}
 	}
 	for k, a := range h.spare {
-		h.onNode(k, a, h.pods, h.all)
+		h.onNode(k, a, h.pods, h.all, idle)
 	}
 	for k, a := range h.pods {
 		h.direct.add(k, a)
@@ -246,8 +254,13 @@ func (h *exactHour) end() {
 	}
 }
 
+// billsAll reports whether the line bills all of its span.
+func (x *exactSplit) billsAll() bool {
+	return x.billed == 0 || x.billed >= (x.to-x.from)*anyfleet.Hour
+}
+
 // onNode shares a remainder out over pods by its rule, where that is of the node.
-func (x *exactSplit) onNode(k who, a about, pods sums, whole about) {
+func (x *exactSplit) onNode(k who, a about, pods sums, whole about, idle map[int]about) {
 	rule := x.p.For(k.category, x.n.Pool)
 	all := pods.total()
 	of := func(policy string) bool { return rule.Policy == policy }
@@ -257,11 +270,12 @@ func (x *exactSplit) onNode(k who, a about, pods sums, whole about) {
 		x.rest.add(k, a)
 		return
 	case of("headroom"):
-		own := whole.times(big.NewRat(int64(rule.Headroom), 100))
-		if own.v.Cmp(a.v) > 0 {
-			own.v = a.v
+		room, all := whole.times(big.NewRat(int64(rule.Headroom), 100)), idle[rule.Headroom]
+		own := a
+		if room.v.Cmp(all.v) < 0 {
+			own = room.part(a, all)
 		}
-		own.off += a.off
+		own.off += a.off + room.off
 		k.movedBy, k.team = "headroom", "platform"
 		x.out.add(k, own)
 		k.movedBy, k.team = "", ""
@@ -278,12 +292,12 @@ func (x *exactSplit) onNode(k who, a about, pods sums, whole about) {
 }
 
 // notReady is what is billed beyond the time the node was ready.
-func (x *exactSplit) notReady(component string) about {
-	rest := (x.to - x.from) * anyfleet.Hour
-	if x.billed > 0 {
-		rest = x.billed
+func (x *exactSplit) notReady(component string, from, to, billed int) about {
+	rest := (to - from) * anyfleet.Hour
+	if billed > 0 {
+		rest = billed
 	}
-	rest -= max(0, min(x.to*anyfleet.Hour, x.n.Down)-max(x.from*anyfleet.Hour, x.n.Up))
+	rest -= max(0, min(to*anyfleet.Hour, x.n.Down)-max(from*anyfleet.Hour, x.n.Up))
 	if rest <= 0 {
 		return exactly(new(big.Rat))
 	}
@@ -301,9 +315,10 @@ func (x *exactSplit) beyond(component string) {
 			pods[k] = a
 		}
 	}
-	if rest := x.notReady(component); rest.v.Sign() > 0 {
+	if rest := x.notReady(component, x.from, x.to, x.billed); !x.billsAll() && rest.v.Sign() > 0 {
 		x.coarse = oneMicro // what belongs to no hour is moved in whole microseconds
-		x.onNode(who{component: component, category: NotReady}, rest, pods, pods.total().plus(rest))
+		idle := map[int]about{x.p.For(NotReady, x.n.Pool).Headroom: rest}
+		x.onNode(who{component: component, category: NotReady}, rest, pods, rest.plus(orZero(x.all[component])), idle)
 	}
 }
 

@@ -196,15 +196,21 @@ func TestP20RoundingQuota(t *testing.T) {
 		r := newReal(rt, f, p, &nobody)
 		w := r.window(n, 0, f.Hours, 0)
 		weights, all := weightsOf(f, n, p, w)
+		got, rows := map[string]money.Ratio{}, map[string]int64{}
 		for _, s := range r.shares(w, billing.Node) {
 			k := s.Target
-			k.Component, k.Owner = "", policy.Owner{}
+			k.Component, k.Node = "", "" // of hours that were seen and of others
+			k.give(policy.Owner{})
+			got[k.Key()] += s.Ratio
+			rows[k.Key()]++
+		}
+		for k, ratio := range got {
 			exact := new(big.Rat)
-			if weights[k.Key()] != nil {
-				exact.Quo(weights[k.Key()], all).Mul(exact, new(big.Rat).SetInt64(int64(money.One)))
+			if weights[k] != nil {
+				exact.Quo(weights[k], all).Mul(exact, new(big.Rat).SetInt64(int64(money.One)))
 			}
-			if off := exact.Sub(exact, new(big.Rat).SetInt64(int64(s.Ratio))); off.Abs(off).Cmp(big.NewRat(1, 1)) >= 0 {
-				rt.Fatalf("%+v: off by %s units", s.Target, off.FloatString(9))
+			if off := exact.Sub(exact, new(big.Rat).SetInt64(int64(ratio))); off.Abs(off).Cmp(big.NewRat(rows[k], 1)) >= 0 {
+				rt.Fatalf("%q: off by %s units", k, off.FloatString(9))
 			}
 		}
 	})
@@ -256,7 +262,7 @@ func weightsOf(f *anyfleet.Fleet, n *anyfleet.Node, p *anyfleet.Policy, w Window
 			}
 		}
 	}
-	if rest := x.notReady("gpu").v; rest.Sign() > 0 {
+	if rest := x.notReady("gpu", 0, f.Hours, 0).v; rest.Sign() > 0 {
 		add(Target{Category: NotReady, Model: gpu.NormalizeModel(n.GPUs[0].Model), Mode: gpu.ModeUnknown}, rest)
 	}
 	return weights, all
