@@ -140,13 +140,32 @@ func (in *integration) segment(seg interval) {
 	if pp.Mode == ModeDRA {
 		countClaims(claims)
 	}
+	unsized := pp.UsableBytes == 0 && in.usable != nominalBytes
+	if unsized {
+		in.usable = 1
+	}
 	residual := in.resolve(claims, slots, device, hasDevice)
 	for i := range claims {
 		if c := &claims[i]; c.method == ProcessUID || c.method == ProcessName {
 			c.inUse = c.used
 		}
 	}
+	if unsized {
+		in.size(claims, residual, device.value)
+	}
 	in.account(seg, claims, slots, residual, hasDevice)
+}
+
+// size takes what is known of an instant for the memory of a GPU whose size is not known:
+// what is in use and what limits allow. The shares of it are an estimate.
+func (in *integration) size(claims []claim, residual, device uint64) {
+	sum := residual
+	for i := range claims {
+		c := &claims[i]
+		sum += max(c.used, c.h.limit, c.claims.alone)
+		c.method = max(c.method, ReplicaRequest)
+	}
+	in.usable = max(1, sum, device)
 }
 
 // mulDiv returns a × b / d, rounded down; the result fits because b ≤ d or a is

@@ -236,3 +236,23 @@ func TestAbsurdQuantities(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 }
+
+// Limits on a card whose size nobody tells still say who holds how much of what is known.
+func TestLimitsOnACardOfUnknownSize(t *testing.T) {
+	const mb = float64(1 << 20)
+	hami := func(metric, pod string, bytes float64) Series {
+		return Series{Metric: metric, Labels: map[string]string{"namespace": "ml", "pod": pod, "container": "c", "vdevice_index": "0", "device_uuid": "GPU-x", "node": "n1"}, Samples: always(bytes)}
+	}
+	dev := []Series{
+		hami("hami_vgpu_memory_used_bytes", "a", 0), hami("hami_vgpu_memory_limit_bytes", "a", 1_000*mb),
+		hami("hami_vgpu_memory_used_bytes", "b", 2_048), hami("hami_vgpu_memory_limit_bytes", "b", 3_000*mb),
+	}
+	inv := join([]Series{ksm("kube_node_info", always(1), "node", "n1", "provider_id", "aws:///us-east-1a/i-1")}, testPod("a", -2000, 9000, "nvidia_com_gpu", 1), testPod("b", -2000, 9000, "nvidia_com_gpu", 1))
+	got := FoldHour(inv, dev, hour0, Settings{})
+	wantShares(t, sharesOf(t, got), map[string]int64{"uid-a": 900, "uid-b": 2_700})
+	for _, r := range got.Nodes[0].Devices[0].Partitions[0].Rows {
+		if r.Method < ReplicaRequest {
+			t.Errorf("%s: %s is no measurement", r.PodUID, r.Method)
+		}
+	}
+}

@@ -7,5 +7,7 @@ ALTER TABLE gpuledger.node_hour ADD COLUMN ready_start_us bigint, ADD COLUMN rea
 ALTER TABLE gpuledger.pod_hour ADD COLUMN start_us bigint, ADD COLUMN cpu_used_milli bigint, ADD COLUMN memory_used_bytes bigint;
 
 -- +goose Down
+-- What an hour said goes, so it is another hour: a later read must not take it for the same.
+UPDATE gpuledger.node_hour SET sha256 = sha256(sha256) WHERE ready_start_us IS NOT NULL;
 ALTER TABLE gpuledger.pod_hour DROP COLUMN memory_used_bytes, DROP COLUMN cpu_used_milli, DROP COLUMN start_us;
 ALTER TABLE gpuledger.node_hour DROP COLUMN ready_end_us, DROP COLUMN ready_start_us;

@@ -163,6 +163,29 @@ func Parse(name string, text []byte) (Policy, error) {
 
 var unknownField = regexp.MustCompile(`line (\d+): field (\S+) not found in type .*`)
 
+var wrongKind = regexp.MustCompile("cannot unmarshal !!(\\w+)(?: `([^`]*)`)? into (\\S+)")
+
+// sayKind says in words what kind of value was expected and what was there.
+func sayKind(msg string) string {
+	m := wrongKind.FindStringSubmatch(msg)
+	kinds := map[string]string{"bool": "true or false", "string": "a text", "int": "a whole number", "map": "keys and values", "seq": "a list"}
+	found, want := kinds[m[1]], kinds[m[3]]
+	if m[2] != "" {
+		found = fmt.Sprintf("%q", m[2])
+	}
+	if found == "" {
+		found = m[1]
+	}
+	switch {
+	case want != "":
+	case strings.HasPrefix(m[3], "[]"):
+		want = "a list"
+	default:
+		want = "keys and values"
+	}
+	return "expected " + want + ", found " + found
+}
+
 // DecodeStrict decodes YAML into out, refusing unknown keys with file and line.
 // An empty document leaves out as it is.
 func DecodeStrict(name string, text []byte, out any) error {
@@ -176,6 +199,7 @@ func DecodeStrict(name string, text []byte, out any) error {
 		msg := strings.TrimPrefix(err.Error(), "yaml: ")
 		msg = strings.TrimSpace(strings.TrimPrefix(msg, "unmarshal errors:"))
 		msg = unknownField.ReplaceAllString(msg, `line $1: unknown key "$2"`)
+		msg = wrongKind.ReplaceAllStringFunc(msg, sayKind)
 		return fmt.Errorf("%s: %s", name, msg)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
@@ -226,8 +250,12 @@ func (p *Policy) validate() error {
 		return err
 	}
 	for _, g := range []struct{ key, value string }{{"gates.max_no_telemetry", p.Gates.MaxNoTelemetry}, {"gates.max_estimated", p.Gates.MaxEstimated}, {"gates.max_unowned", p.Gates.MaxUnowned}} {
-		if _, err := ParsePercent(g.value); err != nil {
+		limit, err := ParsePercent(g.value)
+		if err != nil {
 			return fmt.Errorf("%s: %w", g.key, err)
+		}
+		if limit.Sign() < 0 {
+			return fmt.Errorf("%s: %s is below 0", g.key, g.value)
 		}
 	}
 	if _, err := money.Parse(p.Adjustment.Materiality); err != nil {

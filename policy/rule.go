@@ -94,8 +94,14 @@ func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.MappingNode {
 		return fmt.Errorf("line %d: expected a policy, {policy: …, scope: …} or {fixed: {team: share}}", n.Line)
 	}
+	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		switch k, v := n.Content[i], n.Content[i+1]; k.Value {
+		k, v := n.Content[i], n.Content[i+1]
+		if seen[k.Value] {
+			return fmt.Errorf("line %d: %s is there twice", k.Line, k.Value)
+		}
+		seen[k.Value] = true
+		switch k.Value {
 		case "policy":
 			r.Policy = v.Value
 		case "scope":
@@ -106,8 +112,8 @@ func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
 			}
 		case "lookback":
 			d, err := time.ParseDuration(v.Value)
-			if err != nil || d <= 0 || d > mostLookback {
-				return fmt.Errorf("line %d: lookback: %q is not a duration like 10m, up to %s", v.Line, v.Value, mostLookback)
+			if err != nil || d < time.Second || d > mostLookback {
+				return fmt.Errorf("line %d: lookback: %q is not a duration like 10m, of 1s to %s", v.Line, v.Value, mostLookback)
 			}
 			r.Lookback = d.String()
 		case Headroom:
@@ -187,14 +193,14 @@ func (r *Rule) check(key, category string) error {
 		return fmt.Errorf("idle.%s: a lookback goes with the policy last_tenant, not %s", key, r.Policy)
 	case r.Policy != Fixed && r.Shares != nil:
 		return fmt.Errorf("idle.%s: shares go with the policy fixed, not %s", key, r.Policy)
+	case r.Scope != "" && (r.Policy == LastTenant || r.Policy == Headroom):
+		return fmt.Errorf("idle.%s: %s has no scope: it is about the node", key, r.Policy)
 	case (r.Climb || r.Beyond()) && r.Policy != Proportional && r.Policy != EvenSplit:
 		return fmt.Errorf("idle.%s: %s does not look beyond the node: scopes pool and cluster and climb go with proportional and even", key, r.Policy)
 	case r.Scope == "":
 		return nil
 	case r.ToTeam():
 		return fmt.Errorf("idle.%s: %s has no scope: it moves the remainder to a team", key, r.Policy)
-	case r.Policy == LastTenant || r.Policy == Headroom:
-		return fmt.Errorf("idle.%s: %s has no scope: it is about the node", key, r.Policy)
 	case !slices.Contains([]string{ScopeDevice, ScopeNode, ScopePool, ScopeCluster}, r.Scope):
 		return fmt.Errorf("idle.%s: scope %q is not one of device, node, pool, cluster", key, r.Scope)
 	}

@@ -60,6 +60,9 @@ func (db *DB) Allocate(ctx context.Context, o AllocateOptions) (RunResult, error
 	var before string
 	err := pgx.BeginTxFunc(ctx, db.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		var err error
+		if err = mayIdle(ctx, tx); err != nil {
+			return err
+		}
 		if before, err = currentRun(ctx, tx, o.Period); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -323,7 +324,8 @@ func (d *ledgerDims) add(ctx context.Context, db *DB, rows []row) error {
 	if len(owners) == 0 && len(models) == 0 {
 		return nil
 	}
-	return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+	ids, newModels := map[string]int32{}, map[string]int32{}
+	err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 		keys := make([]string, 0, len(owners))
 		for k := range owners {
 			keys = append(keys, k)
@@ -337,16 +339,20 @@ func (d *ledgerDims) add(ctx context.Context, db *DB, rows []row) error {
 				SELECT id FROM new UNION ALL SELECT id FROM gpuledger.owner WHERE key = $1 LIMIT 1`, stored, o.Team, o.CostCenter, jsonMap(o.Dimensions)).Scan(&id); err != nil {
 				return err
 			}
-			d.owners[k] = id
+			ids[k] = id
 		}
 		names := make([]string, 0, len(models))
 		for m := range models {
 			names = append(names, m)
 		}
-		ids, err := modelIDs(ctx, tx, names)
-		for n, id := range ids {
-			d.models[n] = id
-		}
+		var err error
+		newModels, err = modelIDs(ctx, tx, names)
 		return err
 	})
+	if err != nil {
+		return err // what was rolled back has no ids
+	}
+	maps.Copy(d.owners, ids)
+	maps.Copy(d.models, newModels)
+	return nil
 }

@@ -56,8 +56,10 @@ func (a *allocation) days(ctx context.Context, snapshot string) ([]unitRef, erro
 				if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT '"+snapshot+"'"); err != nil {
 					return err
 				}
-				var err error
-				units[i], err = a.oneDay(ctx, tx, day)
+				err := mayIdle(ctx, tx)
+				if err == nil {
+					units[i], err = a.oneDay(ctx, tx, day)
+				}
 				return err
 			})
 			if errs[i] != nil {

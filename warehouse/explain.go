@@ -74,6 +74,7 @@ type explaining struct {
 	tx  pgx.Tx
 	out *Explanation
 
+	method string // that the unit was computed by
 	unitID int64
 	lineID int64
 	period time.Time
@@ -82,17 +83,18 @@ type explaining struct {
 
 func (e *explaining) explain(ctx context.Context) error {
 	var policyBody, ownersBody, class string
-	err := e.tx.QueryRow(ctx, `SELECT a.unit_id, a.line_id, a.period, a.node_id, a.ratio, p.run_id, pd.body, od.body, l.class, coalesce(pod.namespace || '/' || pod.name, ''), a.category, coalesce(o.team, ''), coalesce(o.cost_center, '')
+	err := e.tx.QueryRow(ctx, `SELECT a.unit_id, a.line_id, a.period, a.node_id, a.ratio, p.run_id, u.method_version, pd.body, od.body, l.class, coalesce(pod.namespace || '/' || pod.name, ''), a.category, coalesce(o.team, ''), coalesce(o.cost_center, '')
 		FROM gpuledger.period p
 		JOIN gpuledger.run r ON r.id = p.run_id
 		JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id
+		JOIN gpuledger.unit u ON u.id = ru.unit_id
 		JOIN gpuledger.allocation a ON a.unit_id = ru.unit_id AND a.period = p.period
 		JOIN gpuledger.bill_line l ON l.id = a.line_id AND l.charge_month = a.period
 		JOIN gpuledger.document pd ON pd.sha256 = r.policy_sha256
 		JOIN gpuledger.document od ON od.sha256 = r.owners_sha256
 		JOIN gpuledger.owner o ON o.id = a.owner_id
 		LEFT JOIN gpuledger.pod pod ON pod.id = a.target_id
-		WHERE a.allocation_id = $1`, e.out.AllocationID).Scan(&e.unitID, &e.lineID, &e.period, &e.nodeID, &e.out.StoredRatio, &e.out.RunID, &policyBody, &ownersBody, &class, &e.out.Pod,
+		WHERE a.allocation_id = $1`, e.out.AllocationID).Scan(&e.unitID, &e.lineID, &e.period, &e.nodeID, &e.out.StoredRatio, &e.out.RunID, &e.method, &policyBody, &ownersBody, &class, &e.out.Pod,
 		&e.out.Category, &e.out.Owner.Team, &e.out.Owner.CostCenter)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("no charge %s in the current run of any month; list them with: SELECT allocation_id FROM finance.allocation", e.out.AllocationID)
@@ -188,6 +190,9 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 				e.out.Share, e.out.Component, e.out.Recomputed = s, r.component, true
 			}
 		}
+	}
+	if e.method != allocate.MethodVersion && (!e.out.Recomputed || int64(e.out.Share.Ratio) != e.out.StoredRatio) {
+		return fmt.Errorf("charge %s was made by the method %s, and this program computes %s; make the month's charges again with: gpuledger allocate --period %s", e.out.AllocationID, e.method, allocate.MethodVersion, e.period.Format("2006-01"))
 	}
 	if !e.out.Recomputed {
 		return fmt.Errorf("charge %s cannot be recomputed: its inputs give no such share; this is a bug, please report it", e.out.AllocationID)

@@ -181,6 +181,7 @@ type storedHour struct {
 	pool                       string
 	cpuMilli, memoryBytes      int64 // the node's capacity, 0 where unknown
 	readyStart, readyEnd       int64 // within the hour; 0 where unknown
+	old                        bool  // read when that was not kept
 }
 
 // hourIndex holds the node-hours that a day's windows touch.
@@ -228,7 +229,7 @@ func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork, loo
 	if len(ids) == 0 {
 		return ix, nil
 	}
-	rows, err := tx.Query(ctx, `SELECT id, node_id, hour, sha256, ready_us, uncovered_us, pool, cpu_milli, memory_bytes, coalesce(ready_start_us, 0), coalesce(ready_end_us, 0) FROM gpuledger.node_hour
+	rows, err := tx.Query(ctx, `SELECT id, node_id, hour, sha256, ready_us, uncovered_us, pool, cpu_milli, memory_bytes, coalesce(ready_start_us, 0), coalesce(ready_end_us, 0), ready_end_us IS NULL FROM gpuledger.node_hour
 		WHERE superseded_by IS NULL AND node_id = ANY ($1) AND hour >= $2 AND hour < $3`, ids, from, to)
 	if err != nil {
 		return nil, err
@@ -236,7 +237,7 @@ func loadHours(ctx context.Context, tx pgx.Tx, index *nodeIndex, d *dayWork, loo
 	var h storedHour
 	var nodeID, clusterID int32
 	var hour time.Time
-	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool, &h.cpuMilli, &h.memoryBytes, &h.readyStart, &h.readyEnd}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&h.id, &nodeID, &hour, &h.sha, &h.readyMicros, &h.unknownMicros, &h.pool, &h.cpuMilli, &h.memoryBytes, &h.readyStart, &h.readyEnd, &h.old}, func() error {
 		x := h
 		x.node = index.byID[nodeID]
 		x.sha = append([]byte(nil), h.sha...)

@@ -14,6 +14,13 @@ import (
 // "skipped" and ends well: that job will do it.
 var ErrLocked = errors.New("another gpuledger job is working on it")
 
+// mayIdle lets a transaction wait for as long as its job takes, whatever the server's
+// limit for idle ones: it holds a lock, a snapshot, or rows on their way.
+func mayIdle(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0")
+	return err
+}
+
 // Locked runs fn while holding the locks of the scopes, in sorted order. A lock is a
 // row lock of an open transaction: it needs no session state and is free the
 // moment its holder dies. wait: how long to wait for a taken lock; 0 gives
@@ -31,6 +38,9 @@ func (db *DB) Locked(ctx context.Context, wait time.Duration, scopes []string, f
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // releases the locks; nothing was written
+	if err := mayIdle(ctx, tx); err != nil {
+		return err
+	}
 	deadline := time.Now().Add(wait)
 	for _, s := range scopes {
 		for {

@@ -26,6 +26,13 @@ func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([
 			return nil, err
 		}
 	}
+	if a.needsOrder() {
+		for _, hour := range a.inputHours(w) {
+			if h, _ := d.hours.at(w.node, hour); h != nil && h.old {
+				a.note("hours were read by a version that did not keep when within them a node was ready and pods lived, and count from their start; read them again with: gpuledger ingest samples --period "+hour.Format("2006-01"), w.node.name, period.Hour(hour))
+			}
+		}
+	}
 	var out []row
 	timed := a.timed(w.lines)
 	for _, currency := range currencies(w.lines) {
@@ -49,6 +56,11 @@ func (a *allocation) splitWindow(d *dayWork, w *windowWork, occ *occupancies) ([
 		}
 	}
 	return out, nil
+}
+
+// needsOrder reports whether the policy asks for the order of things within an hour.
+func (a *allocation) needsOrder() bool {
+	return a.o.Policy.Idle.Lookback() > 0 || a.o.Policy.ComponentSplit != policy.GPUAll
 }
 
 // currencies are those of a window's lines, in order. Who shares a remainder of pool or

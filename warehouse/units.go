@@ -38,6 +38,9 @@ func (db *DB) writeUnit(ctx context.Context, read pgx.Tx, a *allocation, d *dayW
 		lines += len(w.lines)
 	}
 	return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+		if err := mayIdle(ctx, tx); err != nil {
+			return err
+		}
 		err := tx.QueryRow(ctx, `INSERT INTO gpuledger.unit (scope, charge_day, input_sha256, output_sha256, method_version, lines, rows)
 			VALUES ($1, $2, $3, '', $4, $5, 0) ON CONFLICT (scope, charge_day, input_sha256) DO NOTHING RETURNING id`,
 			ref.scope, ref.day, ref.input[:], allocate.MethodVersion, lines).Scan(&ref.id)
@@ -196,6 +199,17 @@ func checkUnit(ctx context.Context, tx pgx.Tx, ref *unitRef, o AllocateOptions, 
 	}
 	if wrong > 0 || counted != int64(lines) {
 		return fmt.Errorf("unit %s of %s does not balance: %d lines of %d given away, %d of them not exactly once; this is a bug, please report it", ref.scope, ref.day.Format("2006-01-02"), counted, lines, wrong)
+	}
+	var lost int64 // rows that the finance views would not show whole
+	if err := tx.QueryRow(ctx, `SELECT count(*) FROM gpuledger.allocation a
+			LEFT JOIN gpuledger.owner o ON o.id = a.owner_id LEFT JOIN gpuledger.gpu_model g ON g.id = a.model_id
+			LEFT JOIN gpuledger.pod p ON p.id = a.target_id LEFT JOIN gpuledger.node n ON n.id = a.node_id
+		WHERE a.unit_id = $1 AND a.period = $2
+			AND (o.id IS NULL OR g.id IS NULL OR a.target_kind = 'pod' AND p.id IS NULL OR a.node_id IS NOT NULL AND n.id IS NULL)`, ref.id, m.Start()).Scan(&lost); err != nil {
+		return err
+	}
+	if lost > 0 {
+		return fmt.Errorf("unit %s of %s: %d rows name an owner, model, pod or node that is not stored; run it again", ref.scope, ref.day.Format("2006-01-02"), lost)
 	}
 	var off int64
 	if err := tx.QueryRow(ctx, `SELECT count(*) FROM gpuledger.unit_total WHERE unit_id = $1 AND (billed_in, effective_in, list_in) IS DISTINCT FROM (billed_out, effective_out, list_out)`, ref.id).Scan(&off); err != nil {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"runtime"
 	"sort"
 	"strings"
 	"time"
@@ -41,7 +40,7 @@ func Open(ctx context.Context, url string) (*DB, error) {
 		return nil, fmt.Errorf("database URL: %w", hideURL(err))
 	}
 	if !strings.Contains(url, "pool_max_conns") { // who sets a limit keeps it, and has fewer workers
-		cfg.MaxConns = int32(jobConns + 2*min(runtime.GOMAXPROCS(0), mostWorkers))
+		cfg.MaxConns = jobConns + 2*mostWorkers // opened as they are needed
 	}
 	cfg.MaxConns = max(jobConns+2, cfg.MaxConns)
 	cfg.ConnConfig.RuntimeParams["application_name"] = "gpuledger"
@@ -141,20 +140,21 @@ func (db *DB) Migrate(ctx context.Context) (applied []string, err error) {
 }
 
 // migrating makes several programs that start at once migrate one after the other. The
-// lock is of a connection of its own and goes with it.
+// lock is of a transaction of its own and ends with it, also behind a pooler.
 func (db *DB) migrating(ctx context.Context) (unlock func(), err error) {
-	conn, err := db.pool.Acquire(ctx)
+	tx, err := db.pool.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtext('gpuledger migrations'))"); err != nil {
-		conn.Release()
+	unlock = func() { _ = tx.Rollback(context.WithoutCancel(ctx)) } // nothing was written
+	if err = mayIdle(ctx, tx); err == nil {
+		_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext('gpuledger migrations'))")
+	}
+	if err != nil {
+		unlock()
 		return nil, err
 	}
-	return func() {
-		_, _ = conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtext('gpuledger migrations'))") // closing the connection would free it too
-		conn.Release()
-	}, nil
+	return unlock, nil
 }
 
 // MigrateDown takes one migration back. The views go first: they are made again

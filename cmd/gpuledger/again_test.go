@@ -1,11 +1,14 @@
 package main
 
 import (
+	"math/big"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"gpuledger/billing/period"
 	"gpuledger/internal/fleet"
@@ -193,4 +196,72 @@ func TestWorkersMakeNoDifference(t *testing.T) {
 	if len(first) < 10_000 {
 		t.Errorf("only %d bytes to compare", len(first))
 	}
+}
+
+// A failure while new owners are written loses nothing: what was rolled back is not
+// remembered, and the rerun shows every cent in the finance views.
+func TestFailedOwnersAreWrittenAgain(t *testing.T) {
+	m, err := period.ParseMonth("2026-10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := fleet.New(fleet.Spec{Month: m, Nodes: 3, PodsPerNode: 3, Interval: 10 * time.Minute, Days: 4, Seed: 9}).Write(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsn := pgtest.New(t, migrate)
+	mustCLI(t, dsn, "ingest", "samples", "--config", w.Config, "--period", "2026-10", "-q")
+	mustCLI(t, dsn, "ingest", "bills", "--config", w.Config, "-q")
+	execSQL(t, dsn, `CREATE SEQUENCE public.tries;
+		CREATE FUNCTION public.fail_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF nextval('public.tries') = 2 THEN RAISE 'no'; END IF; RETURN NEW; END $$;
+		CREATE TRIGGER fail_once BEFORE INSERT ON gpuledger.owner FOR EACH ROW EXECUTE FUNCTION public.fail_once()`)
+	if code, _, errs := cli(t, dsn, "allocate", "--config", w.Config, "--period", "2026-10", "--workers", "4"); code != 1 {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	mustCLI(t, dsn, "allocate", "--config", w.Config, "--period", "2026-10", "--workers", "4")
+	mustCLI(t, dsn, "reconcile", "--period", "2026-10")
+	if n := one(t, dsn, "SELECT count(*) FROM gpuledger.allocation a LEFT JOIN gpuledger.owner o ON o.id = a.owner_id WHERE o.id IS NULL"); n != "0" {
+		t.Errorf("%s facts of an owner that is not stored", n)
+	}
+	if got, want := one(t, dsn, "SELECT sum(effective_cost) FROM finance.allocation"), one(t, dsn, "SELECT sum(in_scope_effective) FROM finance.reconciliation"); !sameNumber(t, got, want) {
+		t.Errorf("finance shows %s of %s", got, want)
+	}
+}
+
+// The schema taken back and forth makes hours anew that it had to forget things of.
+func TestHoursAreReadAgainAfterMigratingDownAndUp(t *testing.T) {
+	dsn, dir := pgtest.New(t, migrate), layOut(t, "../../testdata/scenarios/last-tenant")
+	config := filepath.Join(dir, "gpuledger.yaml")
+	mustCLI(t, dsn, "ingest", "samples", "--config", config, "--period", "2026-10", "-q")
+	mustCLI(t, dsn, "ingest", "bills", "--config", config, "-q")
+	mustCLI(t, dsn, "migrate", "down")
+	mustCLI(t, dsn, "migrate", "up")
+	policy := filepath.Join(dir, "policy-hour.yaml")
+	code, _, errs := cli(t, dsn, "allocate", "--config", config, "--period", "2026-10", "--policy", policy)
+	if code != 0 || !strings.Contains(errs, "read them again with: gpuledger ingest samples --period 2026-10") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	mustCLI(t, dsn, "ingest", "samples", "--config", config, "--period", "2026-10", "-q")
+	mustCLI(t, dsn, "allocate", "--config", config, "--period", "2026-10", "--policy", policy)
+	compare(t, dsn, "../../testdata/scenarios/last-tenant/want-hour.csv", "2026-10")
+}
+
+// execSQL runs SQL that is no query.
+func execSQL(t *testing.T, dsn, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sameNumber(t *testing.T, a, b string) bool {
+	t.Helper()
+	x, ok1 := new(big.Rat).SetString(a)
+	y, ok2 := new(big.Rat).SetString(b)
+	return ok1 && ok2 && x.Cmp(y) == 0
 }

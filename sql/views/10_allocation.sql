@@ -47,8 +47,8 @@ JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id
 JOIN gpuledger.allocation a ON a.unit_id = ru.unit_id AND a.period = p.period
 JOIN gpuledger.bill_line l ON l.id = a.line_id AND l.charge_month = a.period
 JOIN gpuledger.bill_resource r ON r.id = l.bill_resource_id
-JOIN gpuledger.owner o ON o.id = a.owner_id
-JOIN gpuledger.gpu_model m ON m.id = a.model_id
+LEFT JOIN gpuledger.owner o ON o.id = a.owner_id
+LEFT JOIN gpuledger.gpu_model m ON m.id = a.model_id
 LEFT JOIN gpuledger.node n ON n.id = a.node_id
 LEFT JOIN gpuledger.cluster_name cn ON cn.cluster_id = n.cluster_id AND cn.valid @> l.charge_start
 LEFT JOIN gpuledger.pod pod ON pod.id = a.target_id;

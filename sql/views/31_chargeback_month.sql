@@ -20,6 +20,6 @@ SELECT
 FROM gpuledger.period p
 JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id
 JOIN gpuledger.workload_day w ON w.unit_id = ru.unit_id AND w.period = p.period
-JOIN gpuledger.owner o ON o.id = w.owner_id
-JOIN gpuledger.gpu_model m ON m.id = w.model_id
+LEFT JOIN gpuledger.owner o ON o.id = w.owner_id
+LEFT JOIN gpuledger.gpu_model m ON m.id = w.model_id
 GROUP BY w.period, w.currency, o.team, o.cost_center, w.namespace, o.attributes ->> 'ai_model', m.name, w.category, w.charge_class;

@@ -14,6 +14,6 @@ SELECT
 FROM gpuledger.period p
 JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id
 JOIN gpuledger.workload_day w ON w.unit_id = ru.unit_id AND w.period = p.period
-JOIN gpuledger.owner o ON o.id = w.owner_id
+LEFT JOIN gpuledger.owner o ON o.id = w.owner_id
 WHERE w.category = 'pod'
 GROUP BY w.period, w.currency, o.team, w.namespace, w.workload_name;
