@@ -235,7 +235,11 @@ func (h *exactHour) toHolders(rows []exactRow, rem exactRow, policy string, off 
 
 // end shares out what is left of the hour over those who are charged in it.
 func (h *exactHour) end() {
-	if rest := h.notReady(h.component, h.hour, h.hour+1, 0); h.billsAll() && rest.v.Sign() > 0 {
+	billed := 0
+	if h.to-h.from == 1 { // the line is the hour
+		billed = h.billed
+	}
+	if rest := h.notReady(h.component, h.hour, h.hour+1, billed); h.byHour() && rest.v.Sign() > 0 {
 		h.keep(NotReady, rest)
 	}
 	h.exactSplit.all[h.component] = h.all.plus(orZero(h.exactSplit.all[h.component]))
@@ -254,9 +258,9 @@ func (h *exactHour) end() {
 	}
 }
 
-// billsAll reports whether the line bills all of its span.
-func (x *exactSplit) billsAll() bool {
-	return x.billed == 0 || x.billed >= (x.to-x.from)*anyfleet.Hour
+// byHour reports whether it is known of every hour what of it was billed and not ready.
+func (x *exactSplit) byHour() bool {
+	return x.billed == 0 || x.to-x.from == 1 || x.billed >= (x.to-x.from)*anyfleet.Hour
 }
 
 // onNode shares a remainder out over pods by its rule, where that is of the node.
@@ -315,7 +319,7 @@ func (x *exactSplit) beyond(component string) {
 			pods[k] = a
 		}
 	}
-	if rest := x.notReady(component, x.from, x.to, x.billed); !x.billsAll() && rest.v.Sign() > 0 {
+	if rest := x.notReady(component, x.from, x.to, x.billed); !x.byHour() && rest.v.Sign() > 0 {
 		x.coarse = oneMicro // what belongs to no hour is moved in whole microseconds
 		idle := map[int]about{x.p.For(NotReady, x.n.Pool).Headroom: rest}
 		x.onNode(who{component: component, category: NotReady}, rest, pods, rest.plus(orZero(x.all[component])), idle)
