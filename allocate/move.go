@@ -101,7 +101,7 @@ func (s *split) partition(h *Hour, d *gpu.Device, p *gpu.Partition, by factors) 
 		case left == 0:
 			continue
 		case t.rule.Policy == policy.LastTenant:
-			left -= s.toLastTenants(h, f, r, p.PresentMicros, left, by)
+			left -= s.toLastTenants(h, f, p, r, left, by)
 		case t.rule.Policy != policy.Keep && t.rule.Scope == policy.ScopeDevice && s.redistribute(h, f, p, r, t.rule, left, by):
 			continue
 		}
@@ -202,6 +202,9 @@ func (s *split) redistribute(h *Hour, f *frame, p *gpu.Partition, r *gpu.Row, ru
 	switch {
 	case byUse:
 		measures = [...]measure{usedTime, slotTime, heldTime}
+		if allMeasured(p) {
+			measures[0] = usedBytes
+		}
 	case proportional:
 		measures[0] = shareTime
 	case rule.Policy == policy.Replica:
@@ -263,7 +266,8 @@ type measure int
 
 const (
 	none      measure = iota
-	usedTime          // share-seconds by bytes used
+	usedBytes         // byte-seconds, where all of them are known
+	usedTime          // share-seconds by bytes used, estimates too
 	shareTime         // share-seconds under the policy's basis
 	slotTime          // slots × time; at most 2^10 slots of an hour, so it fits
 	heldTime
@@ -271,6 +275,8 @@ const (
 
 func (s *split) measured(by measure, r *gpu.Row) uint64 {
 	switch by {
+	case usedBytes:
+		return uint64(max(0, r.UsedByteSeconds))
 	case usedTime:
 		return uint64(max(0, r.Shares.Used))
 	case shareTime:
@@ -278,5 +284,19 @@ func (s *split) measured(by measure, r *gpu.Row) uint64 {
 	case slotTime:
 		return uint64(r.MeasuredMicros+r.GapMicros) * uint64(r.Replicas)
 	}
+	if r.Replicas == 0 && s.column(r) <= 0 {
+		return 0 // it requested nothing and uses nothing
+	}
 	return uint64(r.MeasuredMicros + r.GapMicros)
+}
+
+// allMeasured reports whether the bytes that every pod of a partition used are known: an
+// hour of two equal pods then divides what is free equally, to the microsecond.
+func allMeasured(p *gpu.Partition) bool {
+	for i := range p.Rows {
+		if r := &p.Rows[i]; r.PodUID != "" && r.Shares.Used > 0 && (r.GapMicros > 0 || r.UsedByteSeconds <= 0) {
+			return false
+		}
+	}
+	return true
 }

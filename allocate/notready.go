@@ -1,6 +1,8 @@
 package allocate
 
 import (
+	"slices"
+
 	"gpuledger/gpu"
 )
 
@@ -23,14 +25,15 @@ func (s *split) restOfHour(h *Hour, overlap uint64) {
 	}
 	s.enter(h.Start, pool, node, "")
 	rest := hourMicros - ready
-	f, slices, price := s.restFrame()
 	for _, r := range s.notReady(rest, uncovered) {
 		for _, c := range s.parts() {
 			by := s.inHour(overlap, 1, 1)
 			by.per = 1 << fineBits
 			s.addUnits(s.remainder(r.category, s.frame("", ""), c), gpu.NoMethod, r.amount<<fineBits, by)
 		}
-		s.add(s.remainder(r.category, f, ""), gpu.NoMethod, r.amount, s.inHour(overlap, slices, price))
+		for _, d := range s.restDevices() {
+			s.add(s.remainder(r.category, s.frame(d.model, gpu.ModeUnknown), ""), gpu.NoMethod, r.amount, s.inHour(overlap, s.slices*d.count, d.price))
+		}
 	}
 }
 
@@ -42,24 +45,60 @@ func (s *split) rest(ready, uncovered uint64) {
 	if billed <= ready {
 		return
 	}
-	f, slices, price := s.restFrame()
 	for _, r := range s.notReady(billed-ready, uncovered) {
 		for _, c := range s.parts() {
 			by := s.ofLine(1, 1)
 			by.overlap = 1 << fineBits
 			s.addUnits(s.remainder(r.category, s.frame("", ""), c), gpu.NoMethod, r.amount, by)
 		}
-		s.addUnits(s.remainder(r.category, f, ""), gpu.NoMethod, r.amount, s.ofLine(slices, price))
+		for _, d := range s.restDevices() {
+			s.addUnits(s.remainder(r.category, s.frame(d.model, gpu.ModeUnknown), ""), gpu.NoMethod, r.amount, s.ofLine(s.slices*d.count, d.price))
+		}
 	}
 }
 
-// restFrame is what time in which no device was seen is of.
-func (s *split) restFrame() (f *frame, slices, price uint64) {
+// restDevices is what the node has, by model, for time in which no device was seen: what
+// the hour with the most devices shows, and of the type that is expected what is missing.
+func (s *split) restDevices() []restDevice {
+	if s.rests != nil {
+		for i := range s.rests {
+			s.rests[i].price = s.remainderWeight(s.rests[i].model)
+		}
+		return s.rests
+	}
+	add := func(model string, n int) {
+		if n <= 0 {
+			return
+		}
+		i := slices.IndexFunc(s.rests, func(d restDevice) bool { return d.model == model })
+		if i < 0 {
+			i = len(s.rests)
+			s.rests = append(s.rests, restDevice{model: model, price: s.remainderWeight(model)})
+		}
+		s.rests[i].count += uint64(n)
+	}
+	var most []gpu.Device
+	if s.priced { // else all are of one model
+		for i := range s.w.Hours {
+			if d := s.w.Hours[i].Devices; len(d) > len(most) {
+				most = d
+			}
+		}
+	}
+	for i := range most {
+		add(most[i].Model, 1)
+	}
 	model := s.w.Node.ExpectedModel
 	if model == "" {
 		model = s.onlyModel()
 	}
-	return s.frame(model, gpu.ModeUnknown), s.slices * uint64(s.devices), s.remainderWeight(model)
+	add(model, s.devices-len(most))
+	return s.rests
+}
+
+type restDevice struct {
+	model        string
+	count, price uint64
 }
 
 type restPart struct {

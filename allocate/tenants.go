@@ -154,11 +154,12 @@ func (v *vacancy) within(rule *policy.Rule) (from, to int64) {
 // toLastTenants gives what is unallocated while the node was empty to those who held it
 // last, up to the rule's lookback, and returns how much. left is what the row has of it
 // after the driver.
-func (s *split) toLastTenants(h *Hour, f *frame, r *gpu.Row, present int64, left uint64, by factors) uint64 {
+func (s *split) toLastTenants(h *Hour, f *frame, p *gpu.Partition, r *gpu.Row, left uint64, by factors) uint64 {
 	rule := s.ruleFor(string(r.Category), f.pool)
 	whole := uint64(max(0, s.column(r)))
 	room, moved := whole, uint64(0)
 	start, end := h.readyWithin()
+	free, vacant := s.freeOf(h, p)
 	for _, v := range s.vacancies[h.Start] {
 		from, to := v.within(&rule)
 		from, to = max(from, start), min(to, end)
@@ -166,11 +167,10 @@ func (s *split) toLastTenants(h *Hour, f *frame, r *gpu.Row, present int64, left
 			continue
 		}
 		empty := uint64(to - from)
-		if present < h.ReadyMicros { // a GPU cut anew: when in the hour this part was there is not kept
-			hi, lo := bits.Mul64(empty, uint64(max(0, present)))
-			empty, _ = bits.Div64(hi, lo, uint64(h.ReadyMicros))
+		if p.PresentMicros < h.ReadyMicros { // a GPU cut anew: when in the hour this part was there is not kept
+			empty = scaled(empty, p.PresentMicros, h.ReadyMicros)
 		}
-		empty = min(empty, room)
+		empty = min(scaled(empty, free, vacant), room)
 		room -= empty
 		hi, lo := bits.Mul64(empty, left)
 		micros, _ := bits.Div64(hi, lo, whole) // left ≤ whole
@@ -181,6 +181,35 @@ func (s *split) toLastTenants(h *Hour, f *frame, r *gpu.Row, present int64, left
 		}
 	}
 	return moved
+}
+
+// freeOf is how long a partition was empty in an hour, and how much of that was free and
+// known to be: when in the emptiness the rest was is not kept.
+func (s *split) freeOf(h *Hour, p *gpu.Partition) (free, vacant int64) {
+	start, end := h.readyWithin()
+	for _, v := range s.vacancies[h.Start] {
+		vacant += max(0, min(v.to, end)-max(v.from, start))
+	}
+	if p.PresentMicros < h.ReadyMicros {
+		vacant = int64(scaled(uint64(vacant), p.PresentMicros, h.ReadyMicros))
+	}
+	free = vacant
+	for i := range p.Rows {
+		if c := p.Rows[i].Category; c == gpu.NoTelemetry || c == gpu.Unattributed {
+			free -= s.column(&p.Rows[i])
+		}
+	}
+	return max(0, free), vacant
+}
+
+// scaled is n × part ÷ whole, rounded down, for 0 ≤ part ≤ whole.
+func scaled(n uint64, part, whole int64) uint64 {
+	if part >= whole || whole <= 0 {
+		return n
+	}
+	hi, lo := bits.Mul64(n, uint64(max(0, part)))
+	q, _ := bits.Div64(hi, lo, uint64(whole))
+	return q
 }
 
 // toTenants divides an amount between tenants by the device time they had.

@@ -31,6 +31,7 @@ type split struct {
 	devices int               // devices of the node, at most over its hours
 
 	vacancies map[time.Time][]vacancy // by hour, where the policy asks for them
+	rests     []restDevice            // what time in which no device was seen is of
 	wide      bool                    // a weight did not fit
 	unknown   int                     // device-hours that do not say what the driver keeps
 }

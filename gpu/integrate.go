@@ -134,6 +134,9 @@ func (in *integration) segment(seg interval) {
 				c.method = ProcessUID
 			}
 		}
+		if h.replicas == 0 && !c.measured {
+			continue // it requested nothing, and nothing says that it uses the GPU now
+		}
 		claims = append(claims, c)
 		slots += h.replicas
 	}

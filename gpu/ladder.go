@@ -19,12 +19,15 @@ func (in *integration) resolve(claims []claim, slots int, device cell, hasDevice
 			missingSlots += c.h.replicas
 		}
 	}
-	failed := pp.data.perPod && hasDevice && missing < len(claims) && sum == 0 && missing == 0 && !within(device.value, 0, pp.UsableBytes)
-	if failed {
-		missing, missingSlots = len(claims), slots
+	failed := pp.data.perPod && hasDevice && slots > 0 && sum == 0 && missing == 0 && !within(device.value, 0, pp.UsableBytes)
+	if failed { // of those who hold the device: who requested nothing may well use nothing
 		for i := range claims {
-			claims[i].measured = false
-			claims[i].flags |= FlagMappingFailed
+			if claims[i].h.replicas > 0 {
+				claims[i].measured = false
+				claims[i].flags |= FlagMappingFailed
+				missing++
+				missingSlots += claims[i].h.replicas
+			}
 		}
 	}
 	if missing > 0 {
