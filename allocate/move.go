@@ -202,7 +202,7 @@ func (s *split) redistribute(h *Hour, f *frame, p *gpu.Partition, r *gpu.Row, ru
 	switch {
 	case byUse:
 		measures = [...]measure{usedTime, slotTime, heldTime}
-		if allMeasured(p) {
+		if sameAsBytes(p) {
 			measures[0] = usedBytes
 		}
 	case proportional:
@@ -290,11 +290,22 @@ func (s *split) measured(by measure, r *gpu.Row) uint64 {
 	return uint64(r.MeasuredMicros + r.GapMicros)
 }
 
-// allMeasured reports whether the bytes that every pod of a partition used are known: an
-// hour of two equal pods then divides what is free equally, to the microsecond.
-func allMeasured(p *gpu.Partition) bool {
+// sameAsBytes reports whether the pods' share-seconds by use are their byte-seconds ÷ usable
+// memory: they are unless some are estimates, or the GPU was oversubscribed. The bytes are
+// then the finer measure: two equal users of little memory have the same of what is free.
+func sameAsBytes(p *gpu.Partition) bool {
+	const rounding = 2 // µs
 	for i := range p.Rows {
-		if r := &p.Rows[i]; r.PodUID != "" && r.Shares.Used > 0 && (r.GapMicros > 0 || r.UsedByteSeconds <= 0) {
+		r := &p.Rows[i]
+		if r.PodUID == "" || r.Shares.Used <= 0 && r.UsedByteSeconds <= 0 {
+			continue
+		}
+		hi, lo := bits.Mul64(uint64(max(0, r.UsedByteSeconds)), 1_000_000)
+		if hi >= p.UsableBytes {
+			return false
+		}
+		micros, _ := bits.Div64(hi, lo, p.UsableBytes)
+		if d := int64(micros) - r.Shares.Used; d > rounding || d < -rounding {
 			return false
 		}
 	}
