@@ -199,7 +199,12 @@ func (h *exactHour) toHolders(rows []exactRow, rem exactRow, policy string, off 
 	used := func(r exactRow) about { return about{r.Columns[anyfleet.Used], off} }
 	share := func(r exactRow) about { return about{r.Columns[h.column], off} }
 	slots := func(r exactRow) about { return exactly(r.Slots) }
-	held := func(r exactRow) about { return exactly(r.Held) }
+	held := func(r exactRow) about {
+		if r.Slots.Sign() == 0 && r.share.v.Sign() == 0 {
+			return exactly(new(big.Rat)) // it requested nothing and uses nothing
+		}
+		return exactly(r.Held)
+	}
 	var by []func(exactRow) about
 	switch policy {
 	case "proportional": // by bytes used, where the remainder is the device's own
@@ -308,7 +313,17 @@ func (x *exactSplit) notReady(component string, from, to, billed int) about {
 	if component != "gpu" {
 		return exactly(big.NewRat(int64(rest), 1))
 	}
-	return x.weight(x.n.GPUs[0].Model).times(big.NewRat(int64(rest*x.n.Devices()), 1))
+	return x.devices().times(big.NewRat(int64(rest), 1))
+}
+
+// devices are those of the node, each by its weight; one that nobody sees is of the type
+// that is expected.
+func (x *exactSplit) devices() about {
+	sum := x.weight(x.n.GPUs[0].Model).times(big.NewRat(int64(x.n.Unseen), 1))
+	for _, g := range x.n.GPUs {
+		sum = sum.plus(x.weight(g.Model))
+	}
+	return sum
 }
 
 // beyond does what is left to do with the window as a whole.

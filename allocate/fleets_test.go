@@ -26,19 +26,19 @@ func fleetOwners(t testing.TB) *policy.Owners {
 
 // real is what the program makes of a fleet: its series folded hour by hour, and split.
 type real struct {
-	*rapid.T
+	rapid.TB
 	f      *anyfleet.Fleet
 	p      *policy.Policy
 	owners *policy.Owners
 	folds  map[int]gpu.ClusterHour
 }
 
-func newReal(t *rapid.T, f *anyfleet.Fleet, p *anyfleet.Policy, owners *policy.Owners) *real {
+func newReal(t rapid.TB, f *anyfleet.Fleet, p *anyfleet.Policy, owners *policy.Owners) *real {
 	parsed, err := policy.Parse("policy.yaml", []byte(p.YAML()))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.YAML())
 	}
-	r := &real{T: t, f: f, p: &parsed, owners: owners, folds: map[int]gpu.ClusterHour{}}
+	r := &real{TB: t, f: f, p: &parsed, owners: owners, folds: map[int]gpu.ClusterHour{}}
 	for hour := -f.Past; hour < f.Hours; hour++ {
 		inventory, devices := f.Series(hour, hour+1)
 		r.folds[hour] = gpu.FoldHour(inventory, devices, anyfleet.At(hour*anyfleet.Hour), gpu.Settings{})

@@ -26,7 +26,7 @@ func TestP09TimeConsistency(t *testing.T) {
 	owners := fleetOwners(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		f := anyfleet.Draw(rt, anyfleet.Options{Hours: 3, Past: 1})
-		p := anyfleet.DrawPolicy(rt, anyfleet.PolicyOptions{Splits: anySplit, OnNode: true, NoHeadroom: true})
+		p := anyfleet.DrawPolicy(rt, anyfleet.PolicyOptions{Splits: anySplit, OnNode: true})
 		n := f.Nodes[0]
 		if rule := p.For(NotReady, n.Pool).Policy; rule == "proportional" || rule == "even" {
 			p.Idle[NotReady] = anyfleet.Rule{Policy: "keep"}
@@ -57,7 +57,7 @@ func TestP10ScaleInvariance(t *testing.T) {
 	owners := fleetOwners(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		f := anyfleet.Draw(rt, anyfleet.Options{Hours: 2, Modes: []gpu.Mode{gpu.ModeTimeSlicing, gpu.ModeExclusive, gpu.ModeMPS, gpu.ModeFraction, gpu.ModeDRA}})
-		p := anyfleet.DrawPolicy(rt, anyfleet.PolicyOptions{Splits: []string{"gpu_all", "price_difference"}, NoLast: !quiet(f), NoHeadroom: f.Hours > 1})
+		p := anyfleet.DrawPolicy(rt, anyfleet.PolicyOptions{Splits: []string{"gpu_all", "price_difference"}, NoLast: !quiet(f)})
 		n := f.Nodes[0]
 		for _, g := range n.GPUs { // a card of no known size
 			g.Model = "Contoso C1"
@@ -98,7 +98,7 @@ func TestP10ScaleInvariance(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		other := &real{T: rt, f: f, p: &dear, owners: owners, folds: r.folds}
+		other := &real{TB: rt, f: f, p: &dear, owners: owners, folds: r.folds}
 		if got := other.shares(w, billing.Node); !reflect.DeepEqual(got, mib) {
 			rt.Fatalf("times seven\n%+v\nbefore\n%+v", got, mib)
 		}

@@ -31,7 +31,7 @@ func tolerance(f *anyfleet.Fleet, n *anyfleet.Node, p *anyfleet.Policy) map[stri
 
 // tellable leaves rules out whose exact split of a fleet the program does not follow.
 func tellable(f *anyfleet.Fleet) anyfleet.PolicyOptions {
-	return anyfleet.PolicyOptions{NoHeadroom: f.Hours > 1, NoLast: !quiet(f)}
+	return anyfleet.PolicyOptions{NoLast: !quiet(f)}
 }
 
 // direct adds up what pods are charged themselves.
@@ -55,7 +55,7 @@ func (r *real) change(p *anyfleet.Policy, n *anyfleet.Node, change func(*anyflee
 	for pod, u := range tolerance(other, now, p) {
 		bound[pod] += u
 	}
-	return r.split(n), newReal(r.T, other, p, r.owners).split(now), bound
+	return r.split(n), newReal(r.TB, other, p, r.owners).split(now), bound
 }
 
 // anyPod draws one of a fleet's pods that will do.
@@ -193,7 +193,7 @@ func TestP06Independence(t *testing.T) {
 			Hours: 2, Measured: true, NoStray: true,
 			Modes: []gpu.Mode{gpu.ModeTimeSlicing, gpu.ModeExclusive, gpu.ModeMIG, gpu.ModeMPS, gpu.ModeFraction},
 		})
-		p := anyfleet.DrawPolicy(rt, anyfleet.PolicyOptions{NoLast: true, NoHeadroom: f.Hours > 1})
+		p := anyfleet.DrawPolicy(rt, anyfleet.PolicyOptions{NoLast: true})
 		n, gone := anyPod(rt, f, func(n *anyfleet.Node, pod *anyfleet.Pod) bool {
 			pl := pod.Places[0]
 			return !n.Crowded(pl.GPU, pl.Part, 0, f.Hours*anyfleet.Hour, (&exactSplit{p: p}).basis())

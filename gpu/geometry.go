@@ -166,9 +166,31 @@ func (f *nodeFold) existence(instances []*part, m Model) [][]interval {
 		}
 	}
 	if amdPartitionCount(instances[0].profile) > 0 || m.MemorySlices > 0 && Fits(m, profiles) {
-		return whole
+		return lastTogether(ticks, whole)
 	}
 	return cover
+}
+
+// lastTogether lets instances that were all there when the device was last seen exist as
+// long as each other: a silent exporter says of none of them that it went.
+func lastTogether(ticks scrapes, whole [][]interval) [][]interval {
+	if len(ticks) == 0 {
+		return whole
+	}
+	seen, end := ticks[len(ticks)-1].end, int64(0)
+	for _, w := range whole {
+		for _, i := range w {
+			end = max(end, i.end)
+		}
+	}
+	for k := range whole {
+		for i := range whole[k] {
+			if whole[k][i].end >= seen {
+				whole[k][i].end = end
+			}
+		}
+	}
+	return whole
 }
 
 // epochs finds the stretches of the hour in which the same instances exist. Time in

@@ -160,7 +160,7 @@ func scrapeInterval(series []Series) time.Duration {
 		return 0
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
-	return all[len(all)/2]
+	return all[(len(all)-1)/2]
 }
 
 func (inv *Inventory) addNode(s Series, sc scrapes) {

@@ -104,14 +104,15 @@ func (p *part) times() []int64 {
 	return times
 }
 
-// every is the scrape interval of the part: the median of its series' own.
+// every is the scrape interval of the part: the median of the gaps in its series, the
+// smaller of two in the middle, for what is missing makes gaps longer and nothing shorter.
 func (p *part) every() time.Duration {
-	if len(p.intervals) == 0 {
+	if len(p.gaps) == 0 {
 		return intervalOf(p.times())
 	}
-	all := append([]time.Duration(nil), p.intervals...)
+	all := append([]int64(nil), p.gaps...)
 	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
-	return all[len(all)/2]
+	return time.Duration(all[(len(all)-1)/2]) * time.Millisecond
 }
 
 func intervalOf(times []int64) time.Duration {
@@ -123,7 +124,7 @@ func intervalOf(times []int64) time.Duration {
 		gaps = append(gaps, times[i]-times[i-1])
 	}
 	sort.Slice(gaps, func(i, j int) bool { return gaps[i] < gaps[j] })
-	return time.Duration(gaps[len(gaps)/2]) * time.Microsecond
+	return time.Duration(gaps[(len(gaps)-1)/2]) * time.Microsecond
 }
 
 // coverage is when the part has samples of any kind.

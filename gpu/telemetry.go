@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"sort"
-	"time"
 
 	"gpuledger/billing/period"
 )
@@ -32,12 +31,12 @@ type part struct {
 	usable  uint64            // largest used + free seen at one instant
 	total   uint64
 	reserve uint64
-	// intervals are the series' own median gaps: where two exporters or replicas scrape
+	// gaps are those between samples of one series: where two exporters or replicas scrape
 	// one device a second apart, the gaps between their merged samples say nothing.
-	intervals []time.Duration
-	limits    map[podRef]limit      // the most each pod may use, where something enforces it
-	named     map[podRef]limit      // pods that series without a figure for the part name
-	claims    map[podRef][]claimRef // DRA claims by pod
+	gaps   []int64               // ms
+	limits map[podRef]limit      // the most each pod may use, where something enforces it
+	named  map[podRef]limit      // pods that series without a figure for the part name
+	claims map[podRef][]claimRef // DRA claims by pod
 }
 
 // scrape is what one scrape says of a part's used bytes.
@@ -160,8 +159,8 @@ func (d *device) add(s Series, how reading, hour interval, slot string) {
 		slot = s.Labels["vgpu"]
 	}
 	if p != nil && fam == famUsed {
-		if every := observedInterval(s.Samples); every > 0 {
-			p.intervals = append(p.intervals, every)
+		for i := 1; i < len(s.Samples); i++ {
+			p.gaps = append(p.gaps, s.Samples[i].UnixMilli-s.Samples[i-1].UnixMilli)
 		}
 	}
 	ref, named := podOf(s)

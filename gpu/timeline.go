@@ -48,7 +48,7 @@ func observedInterval(samples []Sample) time.Duration {
 		gaps = append(gaps, samples[i].UnixMilli-samples[i-1].UnixMilli)
 	}
 	sort.Slice(gaps, func(i, j int) bool { return gaps[i] < gaps[j] })
-	return time.Duration(gaps[len(gaps)/2]) * time.Millisecond
+	return time.Duration(gaps[(len(gaps)-1)/2]) * time.Millisecond
 }
 
 // point is a sample with an integer value.

@@ -20,10 +20,11 @@ import (
 // anyMonth is a random fleet of a few nodes and hours with the files that the program
 // reads of it: its metrics, a bill, a policy and owners.
 type anyMonth struct {
-	fleet  *anyfleet.Fleet
-	policy *anyfleet.Policy
-	bill   []billRow
-	files  [][]gpu.Series // the metrics, by file
+	fleet   *anyfleet.Fleet
+	policy  *anyfleet.Policy
+	workers string // of allocate, "" for its own idea
+	bill    []billRow
+	files   [][]gpu.Series // the metrics, by file
 }
 
 // billRow is a line of a FOCUS bill. Costs have an even last digit.
@@ -126,14 +127,18 @@ func (m *anyMonth) writeBill(t *testing.T, config string) {
 func (m *anyMonth) run(t *testing.T) (dsn, config string) {
 	t.Helper()
 	dsn, config = pgtest.New(t, migrate), m.write(t)
-	runMonth(t, dsn, config)
+	if m.workers != "" {
+		runMonth(t, dsn, config, "--workers", m.workers)
+	} else {
+		runMonth(t, dsn, config)
+	}
 	return dsn, config
 }
 
-func runMonth(t *testing.T, dsn, config string) {
+func runMonth(t *testing.T, dsn, config string, how ...string) {
 	t.Helper()
 	mustCLI(t, dsn, "ingest", "samples", "--config", config, "--period", "2026-10", "-q")
 	mustCLI(t, dsn, "ingest", "bills", "--config", config, "-q")
-	mustCLI(t, dsn, "allocate", "--config", config, "--period", "2026-10", "-q")
+	mustCLI(t, dsn, append([]string{"allocate", "--config", config, "--period", "2026-10", "-q"}, how...)...)
 	mustCLI(t, dsn, "reconcile", "--period", "2026-10")
 }

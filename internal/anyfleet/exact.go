@@ -175,6 +175,9 @@ func (n *Node) takers(g, p, t int) (who []taker, crowded [Columns]bool) {
 	if measured {
 		device = n.deviceMiB(g, p, at)
 	}
+	claims = slices.DeleteFunc(claims, func(c *claim) bool { // it requested nothing, and nothing says that it uses the GPU now
+		return c.Slots == 0 && n.exporterOf(c, part, t) == nil
+	})
 	stray := n.ladder(part, claims, t, device, measured)
 
 	var demands [][Columns]*big.Rat
@@ -233,17 +236,29 @@ func (n *Node) takers(g, p, t int) (who []taker, crowded [Columns]bool) {
 	return append(who, rest), crowded
 }
 
+// exporterOf is what the exporter says of a pod's own bytes at an instant; nil where it
+// says nothing.
+func (n *Node) exporterOf(c *claim, part *Part, t int) *int64 {
+	if n.Exporter != Process && n.Exporter != HAMi || c.Unseen {
+		return nil
+	}
+	at, ok := n.sample(t, max(c.pod.From, part.From), min(c.pod.To, part.To))
+	if !ok {
+		return nil
+	}
+	v := valueAt(c.Used, at)
+	return &v
+}
+
 // ladder gives every claim its used bytes, by the best rung there is, and returns the
 // bytes that no pod answers for.
 func (n *Node) ladder(part *Part, claims []*claim, t int, device int64, measured bool) *big.Rat {
 	sum, missing, slots := int64(0), 0, 0
 	for _, c := range claims {
-		if n.Exporter == Process || n.Exporter == HAMi {
-			if at, ok := n.sample(t, max(c.pod.From, part.From), min(c.pod.To, part.To)); ok && !c.Unseen {
-				c.known = true
-				c.used = big.NewRat(valueAt(c.Used, at), 1)
-				sum += valueAt(c.Used, at)
-			}
+		if v := n.exporterOf(c, part, t); v != nil {
+			c.known = true
+			c.used = big.NewRat(*v, 1)
+			sum += *v
 		}
 		if !c.known {
 			missing++
@@ -252,11 +267,14 @@ func (n *Node) ladder(part *Part, claims []*claim, t int, device int64, measured
 	}
 	off := device - sum
 	small := max(off, -off)*100 <= 2*part.UsableMiB
-	if measured && missing == 0 && len(claims) > 0 && sum == 0 && !small { // the mapping of processes failed
-		missing = len(claims)
+	holds := func(c *claim) bool { return c.Slots > 0 }
+	if measured && missing == 0 && slices.ContainsFunc(claims, holds) && sum == 0 && !small { // the mapping of processes failed
 		for _, c := range claims {
-			c.known = false
-			slots += c.Slots
+			if holds(c) { // who requested nothing may well use nothing
+				c.known = false
+				missing++
+				slots += c.Slots
+			}
 		}
 	}
 	left := big.NewRat(max(0, off), 1)
