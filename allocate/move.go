@@ -75,7 +75,10 @@ func (s *split) partition(h *Hour, d *gpu.Device, p *gpu.Partition, by factors) 
 	s.shares, s.known = shares, known
 	if driver := s.driverMicros(d, p.PresentMicros); driver > 0 {
 		s.takeOff(shares, driver)
-		s.add(s.remainder(DriverReserved, f, ""), gpu.NoMethod, driver, by)
+		t := s.remainder(DriverReserved, f, "")
+		if t.rule.Scope != policy.ScopeDevice || t.rule.Policy == policy.Keep || !s.redistribute(h, f, p, &gpu.Row{Category: DriverReserved}, t.rule, driver, by) {
+			s.add(t, gpu.NoMethod, driver, by)
+		}
 	}
 	for i := range p.Rows {
 		r := &p.Rows[i]

@@ -121,3 +121,28 @@ func TestLooseLines(t *testing.T) {
 		}
 	}
 }
+
+// What the driver keeps of a GPU goes to those who hold it, where the rule is of the
+// device, and stays where nobody does.
+func TestDriverReservedToTheHolders(t *testing.T) {
+	held, free := wholeGPU("L4", podRow("a", full/2), catRow(gpu.Unallocated, full/2)), wholeGPU("L4", catRow(gpu.Unallocated, full))
+	held.UUID, free.UUID = "GPU-1", "GPU-2"
+	for _, d := range []*gpu.Device{&held, &free} {
+		d.TotalBytes, d.ReservedBytes = 100, 10
+	}
+	p := testPolicy(t, "{driver_reserved: own_line, idle: {driver_reserved: {policy: proportional, scope: device}}}")
+	shares, err := Split(window(held, free), p, &nobody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]money.Ratio{}
+	for _, s := range shares {
+		got[s.PodUID+"/"+s.Category+"/"+s.MovedBy] += s.Ratio
+	}
+	want := map[string]money.Ratio{"a/pod/": 225_000_000_000, "/unallocated/": 675_000_000_000, "a/driver_reserved/proportional": 50_000_000_000, "/driver_reserved/": 50_000_000_000}
+	for k, r := range want {
+		if got[k] != r {
+			t.Errorf("%s: %s, want %s", k, got[k], r)
+		}
+	}
+}
