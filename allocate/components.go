@@ -29,8 +29,9 @@ type Size struct {
 // its own; a line takes them by its parts.
 type Vectors struct {
 	split  *split
-	window uint64 // of the Splitter
-	done   []doneOf
+	window uint64   // of the Splitter
+	done   []doneOf // in room, as a rule
+	room   [1]doneOf
 
 	// Parts of a line that prices the whole node; of no use where Undivided.
 	Parts Parts
@@ -63,7 +64,8 @@ func Compute(w Window, p *policy.Policy, owners *policy.Owners, see func(Contrib
 // next is computed.
 func (x *Splitter) Compute(w Window, see func(Contribution)) (*Vectors, error) {
 	x.begin()
-	s := &split{Splitter: x, w: w, trace: see}
+	s := &x.current
+	*s = split{Splitter: x, w: w, trace: see, waiting: s.waiting[:0]}
 	if err := s.settleUnits(); err != nil {
 		return nil, err
 	}
@@ -99,6 +101,7 @@ func (x *Splitter) Compute(w Window, see func(Contribution)) (*Vectors, error) {
 		return nil, fmt.Errorf("the weights of the window's GPUs do not fit 128 bits: use smaller model_weights")
 	}
 	v := &Vectors{split: s, window: x.window}
+	v.done = v.room[:0]
 	if see != nil {
 		v.Moves = map[string][]Move{}
 		s.moves = v.Moves
@@ -156,18 +159,16 @@ func (v *Vectors) Of(component billing.Component, listed bool) ([]Share, error) 
 			return d.shares, nil
 		}
 	}
-	parts := []struct {
+	type part struct {
 		component billing.Component
 		ratio     money.Ratio
-	}{{own, money.One}}
+	}
+	parts, n := [3]part{{own, money.One}}, 1
 	if divided {
-		parts[0].component, parts[0].ratio = billing.CPU, v.Parts.CPU
-		parts = append(parts, parts[0], parts[0])
-		parts[1].component, parts[1].ratio = billing.GPU, v.Parts.GPU
-		parts[2].component, parts[2].ratio = billing.Memory, v.Parts.Memory
+		parts, n = [3]part{{billing.CPU, v.Parts.CPU}, {billing.GPU, v.Parts.GPU}, {billing.Memory, v.Parts.Memory}}, 3
 	}
 	var out []Share
-	for _, p := range parts {
+	for _, p := range parts[:n] {
 		shares, err := s.finish(p.component, p.ratio)
 		if err != nil {
 			return nil, err

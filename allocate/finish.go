@@ -23,10 +23,10 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 	}
 	weights, times, n := s.weights[:0], s.times[:0], 0
 	ordered := s.ordered()
+	if s.divides() {
+		ordered = slices.DeleteFunc(slices.Clone(ordered), func(t *target) bool { return t.Component != own })
+	}
 	for _, t := range ordered {
-		if t.Component != own {
-			continue
-		}
 		weights = append(weights, t.weight)
 		if s.priced {
 			times = append(times, t.time)
@@ -49,9 +49,6 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 	alike := onGPU && part == money.One && !s.priced // device time decides
 	k, move, mixed := 0, false, false
 	for _, t := range ordered {
-		if t.Component != own {
-			continue
-		}
 		sh, ratio := &out[k], money.Ratio(ratios[k])
 		if room.of[k] != t {
 			sh.Target, sh.Component, room.of[k] = t.Target, c, t
@@ -84,9 +81,6 @@ func (s *split) finish(c billing.Component, part money.Ratio) ([]Share, error) {
 	if mixed {
 		k = 0
 		for _, t := range ordered {
-			if t.Component != own {
-				continue
-			}
 			if t.byMethod != nil && t.from == nil {
 				out[k].Method, out[k].ByMethod = s.byMethod(out[k].Ratio, t.byMethod)
 			}

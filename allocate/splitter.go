@@ -25,13 +25,13 @@ type Splitter struct {
 	changes []time.Time // when some rule of owners begins or ends
 
 	targets    map[string]*target // by key
-	frames     map[frame]*frame
+	frames     map[place]*frame
 	latest     *frame
 	pods       map[string]*podTargets
-	remainders map[remainderKey]*target
 	geometries map[geometryKey][2]uint64
 	movedTo    map[movedKey]*target
 
+	current split  // the window under way
 	window  uint64 // counts the windows: a target's entry is of one of them
 	touched []*target
 	before  struct{ touched, ordered []*target } // the window before, whose order is often the same
@@ -59,9 +59,8 @@ const mostTargets = 1 << 13
 
 func (x *Splitter) forget() {
 	x.targets = map[string]*target{}
-	x.frames = map[frame]*frame{}
+	x.frames = map[place]*frame{}
 	x.pods = map[string]*podTargets{}
-	x.remainders = map[remainderKey]*target{}
 	x.geometries = map[geometryKey][2]uint64{}
 	x.movedTo = map[movedKey]*target{}
 	x.before.touched, x.before.ordered, x.latest, x.answers, x.buffers = nil, nil, nil, nil, nil
@@ -96,23 +95,28 @@ func (x *Splitter) lend(n int, c billing.Component) *buffer {
 	return b
 }
 
-// frame is what the targets of a partition have in common.
-type frame struct {
+// place is what the targets of a partition have in common.
+type place struct {
 	model                        string
 	mode                         gpu.Mode
 	pool, node, cluster, account string
 }
 
+// frame is a place with the targets of its remainders.
+type frame struct {
+	place
+	remainders []remainderOf
+}
+
 // frame returns the frame of a model and mode where the walk is.
 func (s *split) frame(model string, mode gpu.Mode) *frame {
-	x, f := s.Splitter, frame{model, mode, s.pool, s.node, s.w.Node.Cluster, s.w.Node.Account}
-	if x.latest != nil && *x.latest == f {
+	x, at := s.Splitter, place{model, mode, s.pool, s.node, s.w.Node.Cluster, s.w.Node.Account}
+	if x.latest != nil && x.latest.place == at {
 		return x.latest
 	}
-	if x.latest = x.frames[f]; x.latest == nil {
-		x.latest = new(frame)
-		*x.latest = f
-		x.frames[f] = x.latest
+	if x.latest = x.frames[at]; x.latest == nil {
+		x.latest = &frame{place: at}
+		x.frames[at] = x.latest
 	}
 	return x.latest
 }
@@ -274,25 +278,27 @@ func (s *split) ownerOf(known *podTargets, at time.Time, change int, f *frame) p
 	return owner
 }
 
-type remainderKey struct {
-	frame     *frame
+// remainderOf is what of a frame a remainder's target is about.
+type remainderOf struct {
 	component billing.Component
 	category  string
 	change    int
+	*target
 }
 
 // remainder returns the target of a category with its rule: its payer, or the team that
 // the rule names.
 func (s *split) remainder(category string, f *frame, c billing.Component) *target {
-	k := remainderKey{f, c, category, s.changed}
-	known := s.remainders[k]
-	if known == nil {
-		rule := s.ruleFor(category, f.pool)
-		t := Target{Component: c, Category: category, Model: f.model, Mode: f.mode, Pool: f.pool, Node: f.node, Owner: s.p.PayerOf(category, f.pool, f.account)}
-		t = payers{s.p, s.owners}.target(t, rule, f.cluster, f.account, s.at)
-		known = s.intern(t, &rule)
-		s.remainders[k] = known
+	for i := range f.remainders {
+		if r := &f.remainders[i]; r.category == category && r.change == s.changed && r.component == c {
+			return r.target
+		}
 	}
+	rule := s.ruleFor(category, f.pool)
+	t := Target{Component: c, Category: category, Model: f.model, Mode: f.mode, Pool: f.pool, Node: f.node, Owner: s.p.PayerOf(category, f.pool, f.account)}
+	t = payers{s.p, s.owners}.target(t, rule, f.cluster, f.account, s.at)
+	known := s.intern(t, &rule)
+	f.remainders = append(f.remainders, remainderOf{c, category, s.changed, known})
 	return known
 }
 
