@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -28,7 +29,8 @@ const (
 // allocated is a device that the inventory says a claim has.
 type allocated struct {
 	claimRef
-	gpu      bool   // by its driver
+	gpu      bool // by its driver
+	seen     interval
 	capacity uint64 // of it that the claim consumes, in bytes; 0 where it holds all
 }
 
@@ -45,6 +47,12 @@ func (inv *Inventory) addClaim(s Series) {
 		inv.claims[name] = append(inv.claims[name], allocated{claimRef: ref})
 	}
 	a := &inv.claims[name][i]
+	hold := int64(float64(max(observedInterval(s.Samples), defaultInterval).Microseconds()) * holdFactor)
+	from, to := s.Samples[0].UnixMilli*1000-hold, s.Samples[len(s.Samples)-1].UnixMilli*1000+hold
+	if a.seen.length() > 0 {
+		from, to = min(from, a.seen.start), max(to, a.seen.end)
+	}
+	a.seen = interval{from, to}
 	a.gpu = a.gpu || isGPUDriver(s.Labels["driver"])
 	if s.Metric == ClaimCapacityMetric {
 		a.capacity = wholeNumber(lastValue(s))
@@ -84,38 +92,71 @@ func (h *holder) addClaim(c heldClaim) {
 // be for a GPU counts: a pod may hold a network card by one. Pods of one claim share its
 // device, and claims that consume capacity of one device do.
 func (f *nodeFold) claimed(parts []*placedPart, pods []*Pod) {
-	if f.node == nil || len(f.node.GPUCapacity) > 0 {
+	if f.node == nil || f.node.pluginCapacity() > 0 {
 		return
 	}
-	placed, device := map[string]bool{}, map[string]*placedPart{}
+	device := map[string]*placedPart{} // by what the driver calls it
 	for _, pp := range parts {
-		for _, h := range pp.holders {
-			placed[h.uid] = true
+		if pp.part == nil {
+			continue
+		}
+		for _, all := range pp.part.claims {
+			for _, c := range all {
+				device[c.device] = pp
+			}
 		}
 	}
 	for _, p := range pods {
-		if placed[p.UID] || p.gpuRequest() > 0 {
+		if p.gpuRequest() > 0 {
 			continue
 		}
 		for _, name := range p.Claims {
 			for _, a := range f.inv.claims[name] {
-				if !a.gpu {
-					continue
+				if a.gpu {
+					f.holdClaimed(parts, p, a, device)
 				}
-				pp := device[a.device]
-				if pp == nil {
-					pp = f.leastHeld(parts, p, func(pp *placedPart) bool { return pp.Geometry == "" && !pp.taken() })
-				}
-				if pp == nil {
-					continue
-				}
-				device[a.device] = pp
-				h := pp.hold(p, 0, FlagPlacementInferred)
-				h.replicas = 1
-				h.addClaim(heldClaim{name, pp.atMost(a.capacity)})
 			}
 		}
 	}
+}
+
+// holdClaimed places one device of a pod's claim, for as long as the inventory shows the
+// claim to have it.
+func (f *nodeFold) holdClaimed(parts []*placedPart, p *Pod, a allocated, device map[string]*placedPart) {
+	during := p.life.clip(a.seen)
+	if during.clip(f.hour).length() == 0 {
+		return
+	}
+	pp := device[a.device]
+	if pp == nil && !strings.Contains(a.device, "-mig-") { // of an instance that nothing shows it is not known which it is
+		pp = f.leastHeld(parts, p, func(pp *placedPart) bool {
+			return pp.Geometry == "" && !pp.taken() && !slices.Contains(slices.Collect(maps.Values(device)), pp)
+		})
+	}
+	if pp == nil {
+		return
+	}
+	device[a.device] = pp
+	for _, h := range pp.holders {
+		if h.uid == p.UID {
+			if h.flags&FlagPlacementInferred != 0 {
+				h.addClaim(heldClaim{a.name, pp.atMost(a.capacity)})
+			}
+			return // a sample says it already
+		}
+	}
+	h := pp.hold(p, 1, FlagPlacementInferred)
+	h.life = during
+	h.addClaim(heldClaim{a.name, pp.atMost(a.capacity)})
+}
+
+// pluginCapacity is what a device plugin offers of GPUs; 0 also where one was before.
+func (n *Node) pluginCapacity() int64 {
+	var sum int64
+	for _, c := range n.GPUCapacity {
+		sum += c
+	}
+	return sum
 }
 
 // taken reports whether a sample shows that somebody holds the device by a claim of all
@@ -146,7 +187,11 @@ type shareOfClaims struct {
 	even  uint64 // the same with its part of those that it shares
 	all   bool   // a claim of the whole device, held by it alone
 	any   bool   // it holds a claim with a capacity
+	mine  []string
 }
+
+// own reports whether no other pod holds a claim now.
+func (c *shareOfClaims) own(held heldClaim) bool { return slices.Contains(c.mine, held.name) }
 
 // countClaims works out each pod's share of the claims.
 func countClaims(claims []claim) {
@@ -167,6 +212,7 @@ func countClaims(claims []claim) {
 				c.claims.all = c.claims.all || len(claims) == 1
 			case n == 1:
 				c.claims.alone += held.capacity
+				c.claims.mine = append(c.claims.mine, held.name)
 			}
 		}
 	}
@@ -181,6 +227,12 @@ func claimIdle(claims []claim, scale uint64) (idle [columns]uint64, all bool) {
 	by := map[string]*shared{}
 	for _, c := range claims {
 		all = all && c.claims.any && !c.claims.all
+		var capacities uint64 // of the claims that it shares
+		for _, held := range c.h.claims {
+			if held.capacity > 0 && !c.claims.own(held) {
+				capacities += held.capacity
+			}
+		}
 		for _, held := range c.h.claims {
 			s := by[held.name]
 			if s == nil {
@@ -188,7 +240,9 @@ func claimIdle(claims []claim, scale uint64) (idle [columns]uint64, all bool) {
 				by[held.name] = s
 			}
 			s.members++
-			s.used += c.used - min(c.used, c.claims.alone)
+			if !c.claims.own(held) {
+				s.used += mulDiv(c.used-min(c.used, c.claims.alone), held.capacity, max(capacities, held.capacity))
+			}
 		}
 	}
 	for _, s := range by {

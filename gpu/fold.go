@@ -255,6 +255,7 @@ type placedPart struct {
 	present []interval
 	// unpartitioned is when a MIG-enabled GPU was seen without any instance.
 	unpartitioned []interval
+	fractionOf    Mode // what the GPU is to who has no fraction of it
 	data          *readings
 	holders       []*holder
 }

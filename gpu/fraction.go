@@ -25,6 +25,7 @@ func (f *nodeFold) fractions(parts []*placedPart, pods []*Pod) {
 			if g := p.Labels["runai_gpu_group"]; g != "" {
 				reserved[g] = append(reserved[g], pp)
 			}
+			pp.fractionOf = pp.Mode
 			pp.Mode = ModeFraction
 		}
 		pp.holders = kept
@@ -33,7 +34,9 @@ func (f *nodeFold) fractions(parts []*placedPart, pods []*Pod) {
 		for _, pp := range reserved[p.Labels["runai_gpu_group"]] {
 			if !reservationNamespaces[p.Namespace] {
 				// Without a fraction that can be read it still shares the GPU: as an estimate.
-				pp.hold(p, 1, 0).limit = fractionLimit(p, pp.UsableBytes)
+				h := pp.hold(p, 1, 0)
+				h.limit, h.fraction = fractionLimit(p, pp.UsableBytes), true
+				h.flags &^= FlagRogue // its annotation is its request
 			}
 		}
 	}

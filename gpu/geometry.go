@@ -67,10 +67,22 @@ func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*pla
 			if mode == ModeMIG && f.migEnabled() {
 				pp.unpartitioned = intersect(d.seen(), complement(e.seen, f.hour))
 			}
-			out = append(out, pp)
+			out = again(out, pp)
 		}
 	}
 	return out
+}
+
+// again adds an instance, or the time of it where the same geometry was there before.
+func again(all []*placedPart, pp *placedPart) []*placedPart {
+	for _, o := range all {
+		if o.part == pp.part && o.Geometry == pp.Geometry {
+			o.present = union(append(o.present, pp.present...))
+			o.unpartitioned = intersect(o.unpartitioned, pp.unpartitioned)
+			return all
+		}
+	}
+	return append(all, pp)
 }
 
 // resolved finds the instance's slices by its profile, or by its size where the
@@ -163,6 +175,13 @@ func (f *nodeFold) existence(instances []*part, m Model) [][]interval {
 				}
 			}
 			whole[i] = []interval{hull}
+		}
+	}
+	for i, p := range instances { // an id has one profile at a time: the next ends the one before
+		for k, o := range instances {
+			if i != k && p.gi == o.gi && len(whole[i]) > 0 && len(whole[k]) > 0 && whole[i][0].start < whole[k][0].start {
+				whole[i][0].end = min(whole[i][0].end, whole[k][0].start)
+			}
 		}
 	}
 	if amdPartitionCount(instances[0].profile) > 0 || m.MemorySlices > 0 && Fits(m, profiles) {

@@ -185,6 +185,9 @@ func mulDiv(a, b, d uint64) uint64 {
 // takesAll reports whether a claim pays the whole partition whatever it uses.
 func (in *integration) takesAll(c claim, alone bool) bool {
 	pp := in.pp
+	if pp.Mode == ModeFraction && pp.fractionOf == ModeExclusive && c.h.limit == 0 && !c.h.fraction {
+		return c.h.replicas > 0 // the GPU was whole again, or not yet divided
+	}
 	return c.h.replicas > 0 && (pp.whole() || pp.Mode == ModeDRA && (c.claims.all || alone && !c.claims.any) || pp.Mode == ModeUnknown && len(pp.holders) == 1 && !pp.data.perPod)
 }
 

@@ -12,6 +12,7 @@ type holder struct {
 	flags    Flags
 	limit    uint64      // the most it may use, in bytes; 0 where nothing limits it
 	claims   []heldClaim // the DRA claims it holds the partition by
+	fraction bool        // it shares the GPU by a fraction
 }
 
 // place finds out which pod holds which partition. Samples that name a pod place
@@ -44,8 +45,8 @@ func (f *nodeFold) place(parts []*placedPart, pods []*Pod) {
 // several partitions has its request shared out over them, one by one.
 func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 	type naming struct {
-		pp  *placedPart
-		ref podRef
+		pp   *placedPart
+		refs []podRef // several where the exporter came to know its UID
 	}
 	named := map[string][]naming{}
 	pod := map[string]*Pod{}
@@ -57,7 +58,12 @@ func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 					order = append(order, p.UID)
 				}
 				pod[p.UID] = p
-				named[p.UID] = append(named[p.UID], naming{pp, ref})
+				all := named[p.UID]
+				if n := len(all); n > 0 && all[n-1].pp == pp {
+					all[n-1].refs = append(all[n-1].refs, ref)
+					continue
+				}
+				named[p.UID] = append(all, naming{pp, []podRef{ref}})
 			}
 		}
 	}
@@ -66,28 +72,41 @@ func (f *nodeFold) placeNamed(parts []*placedPart, left map[string]int) {
 		requested := left[uid]
 		slots := make([]int, len(places))
 		for i, n := range places {
-			slots[i] = n.pp.namedSlots(n.ref, requested > 0, f.inv.Pods[uid] != nil)
+			for _, ref := range n.refs {
+				slots[i] = max(slots[i], n.pp.namedSlots(ref, requested > 0, f.inv.Pods[uid] != nil))
+			}
 		}
 		left[uid] = shareOut(requested, slots, func(i int) bool { return places[i].pp.whole() })
 		for i, n := range places {
-			if n.pp.part != nil && len(n.pp.part.claims[n.ref]) > 0 {
-				slots[i] = max(1, slots[i]) // a claim holds without a request
-			}
-			h := n.pp.hold(p, slots[i], 0)
-			h.byUID = n.ref.uid != ""
-			if n.pp.part != nil {
-				h.limit = max(h.limit, n.pp.part.limits[n.ref].within(p.life))
-				for _, claim := range n.pp.part.claims[n.ref] {
-					h.addClaim(heldClaim{claim.name, n.pp.atMost(f.inv.capacity(claim))})
-				}
-			}
-			h.cells = n.pp.data.cut(n.ref, p.life)
-			if f.inv.Pods[uid] == nil {
-				h.flags |= FlagHolderUnlisted
-			} else if slots[i] == 0 && requested == 0 {
-				h.flags |= FlagRogue
+			f.placeOn(n.pp, n.refs, p, slots[i], requested)
+		}
+	}
+}
+
+// placeOn makes a pod that samples name a holder of a partition.
+func (f *nodeFold) placeOn(pp *placedPart, refs []podRef, p *Pod, slots, requested int) {
+	claimed := false
+	for _, ref := range refs {
+		claimed = claimed || pp.part != nil && len(pp.part.claims[ref]) > 0
+	}
+	if claimed {
+		slots = max(1, slots) // a claim holds without a request
+	}
+	h := pp.hold(p, slots, 0)
+	for _, ref := range refs {
+		h.byUID = h.byUID || ref.uid != ""
+		if pp.part != nil {
+			h.limit = max(h.limit, pp.part.limits[ref].within(p.life))
+			for _, claim := range pp.part.claims[ref] {
+				h.addClaim(heldClaim{claim.name, pp.atMost(f.inv.capacity(claim))})
 			}
 		}
+	}
+	h.cells = pp.data.cut(refs, p.life)
+	if f.inv.Pods[p.UID] == nil {
+		h.flags |= FlagHolderUnlisted
+	} else if slots == 0 && requested == 0 {
+		h.flags |= FlagRogue
 	}
 }
 
@@ -335,8 +354,10 @@ func (p *Pod) wholeRequest() int64 {
 func (pp *placedPart) settleMode() {
 	for _, h := range pp.holders {
 		switch {
+		case h.limit > 0 && pp.Mode == ModeFraction:
+			return
 		case h.limit > 0 && pp.Mode != ModeMIG && pp.Mode != ModeMPS:
-			pp.Mode = ModeFraction
+			pp.fractionOf, pp.Mode = pp.Mode, ModeFraction
 			return
 		case len(h.claims) > 0:
 			pp.Mode = ModeDRA

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"math"
+	"slices"
 	"sort"
 	"time"
 )
@@ -159,12 +160,20 @@ func (r *readings) refs() []podRef {
 // cut gives the pod's own samples their time within its life, so that its first
 // sample reaches back to its start. Samples outside it belong to another pod of the
 // same name, or to a label that outlived its pod.
-func (r *readings) cut(ref podRef, life interval) []cell {
+func (r *readings) cut(refs []podRef, life interval) []cell {
 	var own []point
-	for _, p := range r.points[ref] {
-		if p.at >= life.start && p.at < life.end {
-			own = append(own, p)
+	for _, ref := range refs {
+		for _, p := range r.points[ref] {
+			if p.at >= life.start && p.at < life.end {
+				own = append(own, p)
+			}
 		}
+	}
+	if len(refs) > 1 { // the same pod under two names, one after the other or both at once
+		sort.SliceStable(own, func(i, j int) bool {
+			return own[i].at < own[j].at || own[i].at == own[j].at && own[i].value > own[j].value
+		})
+		own = slices.CompactFunc(own, func(a, b point) bool { return a.at == b.at })
 	}
 	return cells(own, r.every, life)
 }

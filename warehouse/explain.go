@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -193,6 +194,9 @@ func (e *explaining) recompute(ctx context.Context, owners policy.Owners) error 
 	}
 	if e.method != allocate.MethodVersion && (!e.out.Recomputed || int64(e.out.Share.Ratio) != e.out.StoredRatio) {
 		return fmt.Errorf("charge %s was made by the method %s, and this program computes %s; make the month's charges again with: gpuledger allocate --period %s", e.out.AllocationID, e.method, allocate.MethodVersion, e.period.Format("2006-01"))
+	}
+	if (!e.out.Recomputed || int64(e.out.Share.Ratio) != e.out.StoredRatio) && slices.ContainsFunc(e.out.Window.Hours, func(h allocate.Hour) bool { return !h.Seen }) {
+		return fmt.Errorf("charge %s was made when telemetry of its hours was missing that was read since; make the month's charges again with: gpuledger allocate --period %s", e.out.AllocationID, e.period.Format("2006-01"))
 	}
 	if !e.out.Recomputed {
 		return fmt.Errorf("charge %s cannot be recomputed: its inputs give no such share; this is a bug, please report it", e.out.AllocationID)
