@@ -256,3 +256,72 @@ func TestLimitsOnACardOfUnknownSize(t *testing.T) {
 		}
 	}
 }
+
+// A card of the two of n1, by number, as the exporter writes it.
+func cardOf(k string, used float64, kv ...string) []Series {
+	l := append([]string{"UUID", "GPU-00000000-0000-0000-0000-00000000000" + k, "gpu", k}, kv...)
+	return []Series{dcgm("DCGM_FI_DEV_FB_USED", always(used), l...), dcgm("DCGM_FI_DEV_FB_FREE", always(40960-used), l...)}
+}
+
+func twoCards() []Series {
+	return []Series{
+		ksm("kube_node_info", always(1), "node", "n1", "provider_id", "aws:///us-east-1a/i-1"),
+		ksm("kube_node_labels", always(1), "node", "n1", "label_nvidia_com_gpu_count", "2"),
+	}
+}
+
+// What a series says about a claim's device holds for those whose claims no series names.
+func TestClaimsBesideANamedOne(t *testing.T) {
+	named := cardOf("1", 16384, "pod", "a", "namespace", "ml", "container", "c", "pod_uid", "uid-a",
+		"dra_claim_name", "c", "dra_claim_namespace", "ml", "dra_pool_name", "n1", "dra_device_name", "gpu-0")
+	free := cardOf("2", 0)
+	a, b := testPod("a", -2000, 9000, "", 0), testPod("b", -2000, 9000, "", 0)
+	for _, c := range []struct {
+		name string
+		ksm  []Series
+		want map[string]int64
+	}{
+		{
+			"one claim, two pods: half of what is used each, and the other card is nobody's", join(a, b,
+				[]Series{claimInfo("a", "c"), claimInfo("b", "c")}, claimDevice("c", "gpu.nvidia.com", "gpu-0", 0)),
+			map[string]int64{"uid-a": 720, "uid-b": 720, "claim_idle": 2160, "unallocated": 3600},
+		},
+		{
+			"one pod, two claims: the second is the other card", join(a,
+				[]Series{claimInfo("a", "c"), claimInfo("a", "d")}, claimDevice("c", "gpu.nvidia.com", "gpu-0", 0),
+				claimDevice("d", "gpu.nvidia.com", "gpu-1", 0)),
+			map[string]int64{"uid-a": 7200},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wantShares(t, sharesOf(t, FoldHour(join(twoCards(), c.ksm), join(named, free), hour0, Settings{})), c.want)
+		})
+	}
+}
+
+// A claim of an instance that no series shows is not put on a card that happens to be free.
+func TestUnseenInstanceTakesNoWholeCard(t *testing.T) {
+	cut := []Series{
+		migSeries("DCGM_FI_DEV_FB_USED", "1", "3g.20gb", always(100)), migSeries("DCGM_FI_DEV_FB_FREE", "1", "3g.20gb", always(20000)),
+		migSeries("DCGM_FI_DEV_FB_USED", "2", "4g.20gb", always(100)), migSeries("DCGM_FI_DEV_FB_FREE", "2", "4g.20gb", always(20000)),
+	}
+	got := sharesOf(t, FoldHour(join(twoCards(), testPod("a", -2000, 9000, "", 0), []Series{claimInfo("a", "c")},
+		claimDevice("c", "gpu.nvidia.com", "gpu-0-mig-9-0-4", 0)), join(cut, cardOf("2", 0)), hour0, Settings{}))
+	if got["uid-a"] != 0 {
+		t.Errorf("a has %d s of a card that its claim does not name", got["uid-a"])
+	}
+}
+
+// One instance whose profile is renamed half-way is one instance at a time: its halves add up
+// to the hour.
+func TestProfileRenamedWithinAnHour(t *testing.T) {
+	spell := func(profile string, from, to int) []Series {
+		s := sampled(step{from, to, 1000})
+		return []Series{migSeries("DCGM_FI_DEV_FB_FREE", "9", profile, s), dcgm("DCGM_FI_DEV_FB_USED", s, "GPU_I_ID", "9",
+			"GPU_I_PROFILE", profile, "modelName", "NVIDIA A100-SXM4-40GB", "pod", "a", "namespace", "ml", "container", "c")}
+	}
+	other := []Series{migSeries("DCGM_FI_DEV_FB_USED", "1", "3g.20gb", always(0)), migSeries("DCGM_FI_DEV_FB_FREE", "1", "3g.20gb", always(20000))}
+	got := FoldHour(join(migNode(), testPod("a", -2000, 9000, "nvidia_com_mig_1g_5gb", 1)),
+		join(other, spell("1g.5gb", -900, 1800), spell("1g.5gb+me", 1800, 4500)), hour0, Settings{})
+	wantShares(t, sharesOf(t, got), map[string]int64{"uid-a": 3600, "unallocated": 3600})
+}
