@@ -136,11 +136,7 @@ func (s *split) moveWide(sh Share, rule policy.Rule) ([]Share, error) {
 	if rule.Policy == policy.EvenSplit {
 		weights = evenly(pods, weights)
 	}
-	ratios, err := money.Apportion(int64(sh.Ratio), weights)
-	if err != nil {
-		return nil, err
-	}
-	gpuRatios, err := money.Apportion(int64(sh.GPURatio), weights)
+	ratios, gpuRatios, err := sh.apportion(weights)
 	if err != nil {
 		return nil, err
 	}

@@ -289,11 +289,7 @@ func (s *split) spread(sh Share, shares []Share, receivers []int, weights []mone
 		}
 		ws = evenly(pods, ws)
 	}
-	ratios, err := money.Apportion(int64(sh.Ratio), ws)
-	if err != nil {
-		return nil, err
-	}
-	gpuRatios, err := money.Apportion(int64(sh.GPURatio), ws)
+	ratios, gpuRatios, err := sh.apportion(ws)
 	if err != nil {
 		return nil, err
 	}

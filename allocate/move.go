@@ -314,3 +314,13 @@ func sameAsBytes(p *gpu.Partition) bool {
 	}
 	return true
 }
+
+// apportion divides what a remainder is of a line, and what it is of the GPUs' part, by the
+// same weights.
+func (sh Share) apportion(weights []money.Weight) (ratios, gpuRatios []int64, err error) {
+	if ratios, err = money.Apportion(int64(sh.Ratio), weights); err != nil {
+		return nil, nil, err
+	}
+	gpuRatios, err = money.Apportion(int64(sh.GPURatio), weights)
+	return ratios, gpuRatios, err
+}

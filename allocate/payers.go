@@ -38,11 +38,7 @@ func (y payers) fixed(sh Share, r policy.Rule, at time.Time) ([]Share, error) {
 	for i, f := range r.Shares {
 		weights[i] = money.W(f.Weight())
 	}
-	ratios, err := money.Apportion(int64(sh.Ratio), weights)
-	if err != nil {
-		return nil, err
-	}
-	gpuRatios, err := money.Apportion(int64(sh.GPURatio), weights)
+	ratios, gpuRatios, err := sh.apportion(weights)
 	if err != nil {
 		return nil, err
 	}
