@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -177,17 +178,49 @@ func (f *nodeFold) existence(instances []*part, m Model) [][]interval {
 			whole[i] = []interval{hull}
 		}
 	}
-	for i, p := range instances { // an id has one profile at a time: the next ends the one before
-		for k, o := range instances {
-			if i != k && p.gi == o.gi && len(whole[i]) > 0 && len(whole[k]) > 0 && whole[i][0].start < whole[k][0].start {
-				whole[i][0].end = min(whole[i][0].end, whole[k][0].start)
-			}
-		}
-	}
+	oneProfileAtATime(instances, cover, whole)
 	if amdPartitionCount(instances[0].profile) > 0 || m.MemorySlices > 0 && Fits(m, profiles) {
 		return lastTogether(ticks, whole)
 	}
 	return cover
+}
+
+// oneProfileAtATime parts the time of an instance id that had several profiles: each spell
+// of one lasts from its first sample to the first of the next, also where one returns.
+func oneProfileAtATime(instances []*part, cover, whole [][]interval) {
+	type spell struct {
+		interval
+		of int
+	}
+	by := map[string][]spell{}
+	for i, p := range instances {
+		for _, c := range cover[i] {
+			by[p.gi] = append(by[p.gi], spell{c, i})
+		}
+	}
+	for _, spells := range by {
+		sort.Slice(spells, func(i, j int) bool {
+			a, b := spells[i], spells[j]
+			return a.start < b.start || a.start == b.start && a.of < b.of
+		})
+		if !slices.ContainsFunc(spells, func(s spell) bool { return s.of != spells[0].of }) {
+			continue // one profile: it is there between its spells too
+		}
+		end := map[int]int64{}
+		for _, s := range spells {
+			if len(whole[s.of]) > 0 {
+				end[s.of] = whole[s.of][len(whole[s.of])-1].end
+			}
+			whole[s.of] = nil
+		}
+		for k, s := range spells {
+			until := end[s.of]
+			if k+1 < len(spells) {
+				until = spells[k+1].start
+			}
+			whole[s.of] = union(append(whole[s.of], interval{s.start, max(s.start, until)}))
+		}
+	}
 }
 
 // lastTogether lets instances that were all there when the device was last seen exist as

@@ -152,3 +152,24 @@ func TestMIGReconfiguration(t *testing.T) {
 		t.Errorf("%v", seen)
 	}
 }
+
+// An id may be another profile for a while and the first again: each spell counts for its own.
+func TestProfileReturns(t *testing.T) {
+	spell := func(profile string, st ...step) []Series {
+		s := sampled(st...)
+		return []Series{migSeries("DCGM_FI_DEV_FB_FREE", "9", profile, s), dcgm("DCGM_FI_DEV_FB_USED", s, "GPU_I_ID", "9",
+			"GPU_I_PROFILE", profile, "modelName", "NVIDIA A100-SXM4-40GB", "pod", "a", "namespace", "ml", "container", "c")}
+	}
+	other := []Series{migSeries("DCGM_FI_DEV_FB_USED", "1", "3g.20gb", always(0)), migSeries("DCGM_FI_DEV_FB_FREE", "1", "3g.20gb", always(20000))}
+	c := FoldHour(join(migNode(), testPod("a", -2000, 9000, "nvidia_com_mig_1g_5gb", 1)),
+		join(other, spell("1g.5gb", step{-900, 1200, 1000}, step{2400, 4500, 1000}), spell("2g.10gb", step{1200, 2400, 1000})), hour0, Settings{})
+	got := map[string]int64{}
+	for _, d := range c.Nodes[0].Devices {
+		for _, p := range d.Partitions {
+			for _, r := range p.Rows {
+				got[p.Profile+" "+r.PodUID] += r.Shares.MaxNone / 1_000_000
+			}
+		}
+	}
+	wantShares(t, got, map[string]int64{"1g.5gb uid-a": 2400, "2g.10gb uid-a": 1200, "3g.20gb ": 3600})
+}
