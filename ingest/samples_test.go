@@ -42,6 +42,13 @@ func (m *memory) Select(_ context.Context, sel Selector, span period.Span, fn fu
 	return nil
 }
 
+func (m *memory) List(ctx context.Context, sel Selector, span period.Span, fn func(gpu.Series) error) error {
+	return m.Select(ctx, sel, span, func(s gpu.Series) error {
+		s.Samples = nil
+		return fn(s)
+	})
+}
+
 func fleetSeries(span period.Span) []gpu.Series {
 	var up, used []gpu.Sample
 	for t := span.Start.Add(15 * time.Second); t.Before(span.End); t = t.Add(30 * time.Second) {

@@ -9,10 +9,12 @@ import (
 	"gpuledger/gpu"
 )
 
-// Selector chooses series: any of the metric names, with every label equal.
+// Selector chooses series: any of the metric names, with every label equal, and each
+// label of OneOf equal to one of its values (none: no series).
 type Selector struct {
 	Metrics []string
 	Equal   map[string]string
+	OneOf   map[string][]string
 }
 
 // Source reads true samples with their true timestamps from one telemetry store.
@@ -21,6 +23,10 @@ type Source interface {
 	// (start inclusive, end exclusive). The series is fn's to keep. Series come
 	// in no particular order. An error from fn stops the read.
 	Select(ctx context.Context, sel Selector, span period.Span, fn func(gpu.Series) error) error
+
+	// List calls fn once for each matching series that may have samples in the span,
+	// without its samples: a store may name series of a little before or after it.
+	List(ctx context.Context, sel Selector, span period.Span, fn func(gpu.Series) error) error
 
 	// Describe says what the store is and which time it holds. It is read-only
 	// and cheap.

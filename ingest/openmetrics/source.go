@@ -94,7 +94,7 @@ func (s *Source) Select(ctx context.Context, sel ingest.Selector, span period.Sp
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if !matches(x.labels, sel.Equal) {
+			if !matches(x.labels, sel) {
 				continue
 			}
 			if samples := x.between(start, end); samples != nil {
@@ -116,13 +116,26 @@ func ceilMilli(t time.Time) int64 {
 }
 
 // matches treats an absent label as empty, as Prometheus does.
-func matches(labels, equal map[string]string) bool {
-	for name, value := range equal {
+func matches(labels map[string]string, sel ingest.Selector) bool {
+	for name, value := range sel.Equal {
 		if labels[name] != value {
 			return false
 		}
 	}
+	for name, values := range sel.OneOf {
+		if !slices.Contains(values, labels[name]) {
+			return false
+		}
+	}
 	return true
+}
+
+// List implements ingest.Source.
+func (s *Source) List(ctx context.Context, sel ingest.Selector, span period.Span, fn func(gpu.Series) error) error {
+	return s.Select(ctx, sel, span, func(x gpu.Series) error {
+		x.Samples = nil
+		return fn(x)
+	})
 }
 
 // Describe implements ingest.Source. It reads the files if nothing did before.

@@ -121,7 +121,7 @@ func (s *Source) endpoint(path string) *url.URL { return s.base.JoinPath(path) }
 // samples are all NaN or native histograms is not delivered.
 func (s *Source) Select(ctx context.Context, sel ingest.Selector, span period.Span, fn func(gpu.Series) error) error {
 	start, end := ceilMilli(span.Start), ceilMilli(span.End)
-	if len(sel.Metrics) == 0 || start >= end {
+	if empty(sel) || start >= end {
 		return nil
 	}
 	// The protocol's span is closed on both ends.
@@ -171,18 +171,42 @@ func ceilMilli(t time.Time) int64 {
 }
 
 func matchers(sel ingest.Selector) []*prompb.LabelMatcher {
-	names := slices.Sorted(slices.Values(sel.Metrics))
-	names = slices.Compact(names)
-	name := &prompb.LabelMatcher{Type: prompb.LabelMatcher_EQ, Name: "__name__", Value: names[0]}
-	if len(names) > 1 {
-		for i := range names {
-			names[i] = regexp.QuoteMeta(names[i])
-		}
-		name.Type, name.Value = prompb.LabelMatcher_RE, strings.Join(names, "|") // anchored by the server
-	}
-	out := []*prompb.LabelMatcher{name}
+	out := []*prompb.LabelMatcher{oneOf("__name__", sel.Metrics)}
 	for _, label := range slices.Sorted(maps.Keys(sel.Equal)) {
 		out = append(out, &prompb.LabelMatcher{Type: prompb.LabelMatcher_EQ, Name: label, Value: sel.Equal[label]})
 	}
+	for _, label := range slices.Sorted(maps.Keys(sel.OneOf)) {
+		out = append(out, oneOf(label, sel.OneOf[label]))
+	}
 	return out
+}
+
+// oneOf matches a label that equals one of the values; the server anchors it.
+func oneOf(label string, values []string) *prompb.LabelMatcher {
+	values = slices.Compact(slices.Sorted(slices.Values(values)))
+	if len(values) == 1 {
+		return &prompb.LabelMatcher{Type: prompb.LabelMatcher_EQ, Name: label, Value: values[0]}
+	}
+	for i := range values {
+		values[i] = regexp.QuoteMeta(values[i])
+	}
+	return &prompb.LabelMatcher{Type: prompb.LabelMatcher_RE, Name: label, Value: strings.Join(values, "|")}
+}
+
+// empty reports a selector that no series can match.
+func empty(sel ingest.Selector) bool {
+	for _, values := range sel.OneOf {
+		if len(values) == 0 {
+			return true
+		}
+	}
+	return len(sel.Metrics) == 0
+}
+
+// List implements ingest.Source.
+func (s *Source) List(ctx context.Context, sel ingest.Selector, span period.Span, fn func(gpu.Series) error) error {
+	return s.Select(ctx, sel, span, func(x gpu.Series) error {
+		x.Samples = nil
+		return fn(x)
+	})
 }
