@@ -69,14 +69,14 @@ func (d *device) isOf(m machine, all []machine, hour interval) bool {
 	within := func(m machine) int {
 		n, present := 0, intersect(m.present, []interval{hour})
 		for _, p := range d.parts {
-			for at := range p.scrapes {
+			for _, at := range p.times {
 				if contains(present, at) {
 					n++
 				}
 			}
 		}
-		for _, p := range d.alive {
-			if contains(present, p.at) {
+		for _, at := range d.alive {
+			if contains(present, at) {
 				n++
 			}
 		}

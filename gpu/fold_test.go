@@ -79,11 +79,11 @@ func TestPointwise(t *testing.T) {
 	pp := &placedPart{Partition: Partition{Mode: ModeTimeSlicing, Replicas: 0, UsableBytes: 40 << 30, PresentMicros: fullHour}, data: newReadings(nil)}
 	pp.present = []interval{{0, fullHour}}
 	pp.data.perPod = true
-	cell1 := func(v uint64, from, to int64) cell { return cell{interval{from, to}, v << 30, from} }
+	cell1 := func(v uint64, from, to int64) cell { return cell{interval{from, to}, v << 30} }
 	half := fullHour / 2
 	pp.holders = []*holder{
-		{uid: "uid-a", replicas: 1, byUID: true, life: interval{0, fullHour}, cells: []cell{cell1(40, 0, half), cell1(10, half, fullHour)}},
-		{uid: "uid-b", replicas: 1, byUID: true, life: interval{0, fullHour}, cells: []cell{cell1(10, 0, fullHour)}},
+		{uid: "uid-a", replicas: 1, byUID: true, life: interval{0, fullHour}, trail: trail{cells: []cell{cell1(40, 0, half), cell1(10, half, fullHour)}}},
+		{uid: "uid-b", replicas: 1, byUID: true, life: interval{0, fullHour}, trail: trail{cells: []cell{cell1(10, 0, fullHour)}}},
 	}
 	rows := integrate(pp, interval{0, fullHour})
 	got := ClusterHour{Nodes: []NodeHour{{Devices: []Device{{Partitions: []Partition{{Rows: rows, PresentMicros: fullHour}}}}}}}

@@ -130,30 +130,15 @@ type epoch struct {
 // scrapesOf are the scrapes of a device, seen through any of its instances: a scrape
 // without an instance says that it was not there.
 func scrapesOf(instances []*part) scrapes {
-	seen := map[int64]bool{}
-	var pts []point
+	var times []int64
 	for _, p := range instances {
-		for t := range p.scrapes {
-			if !seen[t] {
-				seen[t] = true
-				pts = append(pts, point{at: t})
-			}
-		}
+		times = unionTimes(times, p.times)
 	}
-	sort.Slice(pts, func(i, j int) bool { return pts[i].at < pts[j].at })
-	return cells(pts, instances[0].every(), everlasting)
+	return newScrapes(times, instances[0].every())
 }
 
 // of is when the part was seen.
-func (sc scrapes) of(p *part) []interval {
-	var on []cell
-	for t := range p.scrapes {
-		if c, ok := at(sc, t); ok {
-			on = append(on, c)
-		}
-	}
-	return coverage(on)
-}
+func (sc scrapes) of(p *part) []interval { return sc.within(p.times) }
 
 // existence is when each instance existed. Samples may be missing while it does: a
 // blank value, a pod's exporter lagging. So an instance exists from its first sample
@@ -168,11 +153,9 @@ func (f *nodeFold) existence(instances []*part, m Model) [][]interval {
 		profiles = append(profiles, p.resolved(m))
 		if n := len(cover[i]); n > 0 {
 			hull := interval{cover[i][0].start, cover[i][n-1].end}
-			for _, sc := range p.scrapes {
-				for ref := range sc.pods {
-					if pod := f.inv.find(ref, fromMicros(hull.end-1)); pod != nil && pod.life.start < hull.end {
-						hull.end = max(hull.end, min(pod.life.end, f.hour.end))
-					}
+			for k := range p.pods {
+				if pod := f.inv.find(p.pods[k].ref, fromMicros(hull.end-1)); pod != nil && pod.life.start < hull.end {
+					hull.end = max(hull.end, min(pod.life.end, f.hour.end))
 				}
 			}
 			whole[i] = []interval{hull}
@@ -226,10 +209,10 @@ func oneProfileAtATime(instances []*part, cover, whole [][]interval) {
 // lastTogether lets instances that were all there when the device was last seen exist as
 // long as each other: a silent exporter says of none of them that it went.
 func lastTogether(ticks scrapes, whole [][]interval) [][]interval {
-	if len(ticks) == 0 {
+	if len(ticks.times) == 0 {
 		return whole
 	}
-	seen, end := ticks[len(ticks)-1].end, int64(0)
+	seen, end := ticks.times[len(ticks.times)-1]+ticks.hold, int64(0)
 	for _, w := range whole {
 		for _, i := range w {
 			end = max(end, i.end)
@@ -307,14 +290,8 @@ func contains(in []interval, t int64) bool {
 }
 
 func sortedUnique(in []int64) []int64 {
-	sort.Slice(in, func(i, j int) bool { return in[i] < in[j] })
-	out := in[:0]
-	for i, v := range in {
-		if i == 0 || v != in[i-1] {
-			out = append(out, v)
-		}
-	}
-	return out
+	slices.Sort(in)
+	return slices.Compact(in)
 }
 
 // migEnabled reports whether the node's GPUs are under MIG by its labels.
@@ -329,14 +306,8 @@ func (f *nodeFold) migEnabled() bool {
 // seen is when the exporter showed the device at all. A MIG-enabled GPU without an
 // instance has no memory series, and nobody can be on it.
 func (d *device) seen() []interval {
-	pts := append([]point(nil), d.alive...)
-	sort.Slice(pts, func(i, j int) bool { return pts[i].at < pts[j].at })
-	var times []int64
-	var unique []point
-	for i, p := range pts {
-		if i == 0 || p.at != pts[i-1].at {
-			unique, times = append(unique, p), append(times, p.at)
-		}
-	}
-	return coverage(cells(unique, intervalOf(times), everlasting))
+	times := slices.Clone(d.alive)
+	slices.Sort(times)
+	times = slices.Compact(times)
+	return covered(times, intervalOf(times))
 }

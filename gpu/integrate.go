@@ -3,7 +3,6 @@ package gpu
 import (
 	"math/bits"
 	"slices"
-	"sort"
 )
 
 // pieceBits is the resolution of a piece of share time: 2^-20 µs. Pieces are
@@ -52,6 +51,47 @@ type integration struct {
 	hour   interval
 	rows   map[rowKey]*accumulator
 	usable uint64 // what shares are taken of; never 0
+
+	device  cursor
+	holders []cursor
+	last    map[*holder]lastRow
+	claims  []claim // of the instant, in memory that is used again
+	wants   [][columns]uint64
+}
+
+// lastRow is the row that a holder's time went to before.
+type lastRow struct {
+	method Method
+	row    *accumulator
+}
+
+// cursor walks a trail along ascending instants.
+type cursor struct {
+	trail
+	cell, sample int
+}
+
+// at returns the cell that covers instant t.
+func (c *cursor) at(t int64) (cell, bool) {
+	for c.cell < len(c.cells) && c.cells[c.cell].end <= t {
+		c.cell++
+	}
+	if c.cell < len(c.cells) && c.cells[c.cell].start <= t {
+		return c.cells[c.cell], true
+	}
+	return cell{}, false
+}
+
+// within returns the samples in a piece of time.
+func (c *cursor) within(seg interval) []int64 {
+	for c.sample < len(c.samples) && c.samples[c.sample] < seg.start {
+		c.sample++
+	}
+	n := c.sample
+	for n < len(c.samples) && c.samples[n] < seg.end {
+		n++
+	}
+	return c.samples[c.sample:n]
 }
 
 // nominalBytes stands for the memory of a partition of unknown size that nothing
@@ -60,7 +100,7 @@ const nominalBytes = 1 << 30
 
 // shareBase returns the bytes that a partition's shares are taken of.
 func (pp *placedPart) shareBase() uint64 {
-	if pp.UsableBytes == 0 && len(pp.data.device) == 0 && !pp.data.perPod {
+	if pp.UsableBytes == 0 && len(pp.data.device.cells) == 0 && !pp.data.perPod {
 		return nominalBytes
 	}
 	return max(pp.UsableBytes, 1)
@@ -69,10 +109,14 @@ func (pp *placedPart) shareBase() uint64 {
 // integrate normalises the holders' bytes at each instant and integrates the
 // result over the partition's present time (DESIGN §4.2).
 func integrate(pp *placedPart, hour interval) []Row {
-	in := &integration{pp: pp, hour: hour, rows: map[rowKey]*accumulator{}, usable: pp.shareBase()}
+	in := &integration{pp: pp, hour: hour, rows: map[rowKey]*accumulator{}, usable: pp.shareBase(), device: cursor{trail: pp.data.device}, last: map[*holder]lastRow{}}
+	for _, h := range pp.holders {
+		in.holders = append(in.holders, cursor{trail: h.trail})
+	}
 	edges := in.edges()
 	for _, present := range pp.present {
-		for i := sort.Search(len(edges), func(i int) bool { return edges[i] >= present.start }); i+1 < len(edges) && edges[i] < present.end; i++ {
+		first, _ := slices.BinarySearch(edges, present.start)
+		for i := first; i+1 < len(edges) && edges[i] < present.end; i++ {
 			in.segment(interval{edges[i], edges[i+1]})
 		}
 	}
@@ -93,12 +137,12 @@ func (in *integration) edges() []int64 {
 	for _, p := range in.pp.unpartitioned {
 		add(p)
 	}
-	for _, c := range in.pp.data.device {
+	for _, c := range in.pp.data.device.cells {
 		add(c.interval)
 	}
 	for _, h := range in.pp.holders {
 		add(h.life)
-		for _, c := range h.cells {
+		for _, c := range h.trail.cells {
 			add(c.interval)
 		}
 	}
@@ -114,22 +158,23 @@ type claim struct {
 	spread   int64  // part of used that is spread residual; negative where use was scaled down
 	method   Method
 	measured bool
-	sample   int64 // time of the sample behind it, -1 without
+	samples  []int64 // times of those behind it within the instant
+	sampled  bool    // it has samples behind it, there or before
 	flags    Flags
 }
 
 func (in *integration) segment(seg interval) {
 	pp := in.pp
-	device, hasDevice := at(pp.data.device, seg.start)
-	var claims []claim
+	device, hasDevice := in.device.at(seg.start)
+	claims := in.claims[:0]
 	slots := 0
-	for _, h := range pp.holders {
+	for i, h := range pp.holders {
 		if h.life.start > seg.start || h.life.end <= seg.start {
 			continue
 		}
-		c := claim{h: h, sample: -1, flags: h.flags}
-		if x, ok := at(h.cells, seg.start); ok && pp.data.perPod {
-			c.used, c.measured, c.sample, c.method = x.value, true, x.at, ProcessName
+		c := claim{h: h, flags: h.flags}
+		if x, ok := in.holders[i].at(seg.start); ok && pp.data.perPod {
+			c.used, c.measured, c.sampled, c.samples, c.method = x.value, true, true, in.holders[i].within(seg), ProcessName
 			if h.byUID {
 				c.method = ProcessUID
 			}
@@ -140,6 +185,7 @@ func (in *integration) segment(seg interval) {
 		claims = append(claims, c)
 		slots += h.replicas
 	}
+	in.claims = claims
 	if pp.Mode == ModeDRA {
 		countClaims(claims)
 	}
@@ -147,7 +193,7 @@ func (in *integration) segment(seg interval) {
 	if unsized {
 		in.usable = 1
 	}
-	residual := in.resolve(claims, slots, device, hasDevice)
+	residual := in.resolve(claims, slots, device, in.device.within(seg), hasDevice)
 	for i := range claims {
 		if c := &claims[i]; c.method == ProcessUID || c.method == ProcessName {
 			c.inUse = c.used
@@ -224,12 +270,13 @@ func (in *integration) demands(c claim, scale uint64, alone bool) [columns]uint6
 func (in *integration) account(seg interval, claims []claim, held int, unattributed uint64, hasDevice bool) {
 	pp := in.pp
 	dt := uint64(seg.length())
-	if hasDevice || slices.ContainsFunc(claims, func(c claim) bool { return c.sample >= 0 }) {
+	if hasDevice || slices.ContainsFunc(claims, func(c claim) bool { return c.sampled }) {
 		pp.MeasuredMicros += int64(dt)
 	}
 	scale := uint64(max(1, pp.Replicas))
 	usable := in.usable * scale
-	demands := make([][columns]uint64, len(claims))
+	demands := slices.Grow(in.wants[:0], len(claims))[:len(claims)]
+	in.wants = demands
 	var sums [columns]uint64
 	if slices.ContainsFunc(claims, func(c claim) bool { return in.takesAll(c, len(claims) == 1) }) {
 		unattributed = 0 // the driver's own bytes are inside what the holder pays for
@@ -251,29 +298,31 @@ func (in *integration) account(seg interval, claims []claim, held int, unattribu
 		}
 	}
 	var given [columns]uint64
-	give := func(a *accumulator, k int, amount uint64) {
-		p := mulDiv(dt<<pieceBits, amount, max(usable, sums[k]))
-		a.pieces[k] += p
-		given[k] += p
-	}
-	for i, c := range claims {
-		a := in.row(rowKey{uid: c.h.uid, method: c.method})
-		for k := range demands[i] {
-			give(a, k, demands[i][k])
+	give := func(a *accumulator, amounts *[columns]uint64) {
+		var amount, of, p uint64 // of the column before: it is often the same again
+		for k, x := range amounts {
+			if x == 0 {
+				continue
+			}
+			if all := max(usable, sums[k]); x != amount || all != of {
+				amount, of, p = x, all, mulDiv(dt<<pieceBits, x, all)
+			}
+			a.pieces[k] += p
+			given[k] += p
 		}
+	}
+	for i := range claims {
+		c := &claims[i]
+		a := in.rowOf(c)
+		give(a, &demands[i])
 		in.memo(a, seg, c, demands[i][colMaxNone]/scale, usable, sums[colUsed])
 	}
 	if unused[colRequestNone] > 0 {
-		a := in.row(rowKey{category: ClaimIdle, method: NoMethod})
-		for k := range unused {
-			give(a, k, unused[k])
-		}
+		give(in.row(rowKey{category: ClaimIdle, method: NoMethod}), &unused)
 	}
 	if stray > 0 {
 		a := in.row(rowKey{category: Unattributed, method: NoMethod})
-		for _, k := range []int{colUsed, colMaxNone, colMaxReplica} {
-			give(a, k, stray)
-		}
+		give(a, &[columns]uint64{colUsed: stray, colMaxNone: stray, colMaxReplica: stray})
 		a.addUsed(unattributed, dt)
 		a.measured += int64(dt)
 	}
@@ -303,6 +352,15 @@ func (in *integration) account(seg interval, claims []claim, held int, unattribu
 	}
 }
 
+func (in *integration) rowOf(c *claim) *accumulator {
+	before := in.last[c.h]
+	if before.row == nil || before.method != c.method {
+		before = lastRow{c.method, in.row(rowKey{uid: c.h.uid, method: c.method})}
+		in.last[c.h] = before
+	}
+	return before.row
+}
+
 func (in *integration) row(k rowKey) *accumulator {
 	a := in.rows[k]
 	if a == nil {
@@ -313,7 +371,7 @@ func (in *integration) row(k rowKey) *accumulator {
 }
 
 // memo keeps what explains a charge and what later questions need.
-func (in *integration) memo(a *accumulator, seg interval, c claim, held, usable, sumUsed uint64) {
+func (in *integration) memo(a *accumulator, seg interval, c *claim, held, usable, sumUsed uint64) {
 	dt := uint64(seg.length())
 	if c.spread > 0 {
 		a.spread += mulDiv(dt<<pieceBits, uint64(c.spread)*uint64(max(1, in.pp.Replicas)), max(usable, sumUsed))
@@ -338,12 +396,12 @@ func (in *integration) memo(a *accumulator, seg interval, c claim, held, usable,
 		bucket = int(min(uint64(HistogramBuckets-1), mulDiv(c.inUse, HistogramBuckets, m)))
 	}
 	a.histogram[bucket] += int64(dt)
-	if c.sample >= seg.start && c.sample < seg.end {
-		a.samples++
+	if n := len(c.samples); n > 0 {
+		a.samples += int64(n)
 		if a.first < 0 {
-			a.first = c.sample
+			a.first = c.samples[0]
 		}
-		a.last = c.sample
+		a.last = c.samples[n-1]
 	}
 }
 

@@ -3,6 +3,7 @@ package gpu
 import (
 	"math"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -137,30 +138,55 @@ func NewInventory(series []Series, settings Settings, hour period.Span) *Invento
 func targetOf(s Series) string { return s.Labels["job"] + "\x00" + s.Labels["instance"] }
 
 func scrapesByTarget(series []Series) map[string]scrapes {
-	groups := map[string][]Series{}
+	type target struct {
+		times []int64
+		gaps  []time.Duration // the median gap of each series
+		// of the series before, which most are like
+		last    []Sample
+		lastGap time.Duration
+	}
+	groups := map[string]*target{}
 	for _, s := range series {
-		groups[targetOf(s)] = append(groups[targetOf(s)], s)
+		key := targetOf(s)
+		g := groups[key]
+		if g == nil {
+			g = &target{}
+			groups[key] = g
+		}
+		if !sameTimes(s.Samples, g.last) {
+			g.last, g.lastGap = s.Samples, observedInterval(s.Samples)
+			times := make([]int64, len(s.Samples))
+			for i, x := range s.Samples {
+				times[i] = x.UnixMilli * 1000
+			}
+			g.times = unionTimes(g.times, times)
+		}
+		if g.lastGap > 0 {
+			g.gaps = append(g.gaps, g.lastGap)
+		}
 	}
 	out := map[string]scrapes{}
-	for k, g := range groups {
-		out[k] = newScrapes(g, scrapeInterval(g))
+	for key, g := range groups {
+		var every time.Duration
+		if n := len(g.gaps); n > 0 {
+			slices.Sort(g.gaps)
+			every = g.gaps[(n-1)/2]
+		}
+		out[key] = newScrapes(g.times, every)
 	}
 	return out
 }
 
-// scrapeInterval is the median of the series' own median gaps.
-func scrapeInterval(series []Series) time.Duration {
-	var all []time.Duration
-	for _, s := range series {
-		if d := observedInterval(s.Samples); d > 0 {
-			all = append(all, d)
+func sameTimes(a, b []Sample) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].UnixMilli != b[i].UnixMilli {
+			return false
 		}
 	}
-	if len(all) == 0 {
-		return 0
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
-	return all[(len(all)-1)/2]
+	return true
 }
 
 func (inv *Inventory) addNode(s Series, sc scrapes) {

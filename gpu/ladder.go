@@ -2,7 +2,7 @@ package gpu
 
 // resolve takes each claim down the ladder until it has a figure, and returns the
 // bytes that no pod answers for.
-func (in *integration) resolve(claims []claim, slots int, device cell, hasDevice bool) (unattributed uint64) {
+func (in *integration) resolve(claims []claim, slots int, device cell, samples []int64, hasDevice bool) (unattributed uint64) {
 	pp := in.pp
 	if len(claims) == 0 {
 		if hasDevice && !within(device.value, 0, pp.UsableBytes) {
@@ -37,7 +37,7 @@ func (in *integration) resolve(claims []claim, slots int, device cell, hasDevice
 		}
 		for i := range claims {
 			if !claims[i].measured {
-				in.estimate(&claims[i], left, hasDevice, device.at, len(claims), missing, missingSlots)
+				in.estimate(&claims[i], left, hasDevice, samples, len(claims), missing, missingSlots)
 			}
 		}
 		return 0
@@ -69,7 +69,7 @@ func within(a, b, usable uint64) bool {
 
 // estimate fills a claim without samples of its own. left is what the device shows
 // beyond the measured pods.
-func (in *integration) estimate(c *claim, left uint64, hasDevice bool, sample int64, claims, missing, slots int) {
+func (in *integration) estimate(c *claim, left uint64, hasDevice bool, samples []int64, claims, missing, slots int) {
 	pp := in.pp
 	if pp.data.copied {
 		c.flags |= FlagCopied
@@ -85,11 +85,14 @@ func (in *integration) estimate(c *claim, left uint64, hasDevice bool, sample in
 	case c.claims.any:
 		c.used, c.method, c.measured = c.claims.even, Limit, false
 	case hasDevice && claims == 1 && missing == 1 && !pp.data.perPod && !pp.data.copied && (pp.whole() || pp.Mode != ModeTimeSlicing || c.h.flags&FlagPlacementInferred == 0):
-		c.used, c.method, c.measured, c.sample = left, SoleHolder, true, sample
+		c.used, c.method = left, SoleHolder
+		c.measured, c.sampled, c.samples = true, true, samples
 	case hasDevice && slots > 0:
-		c.used, c.method, c.measured, c.sample = mulDiv(left, uint64(c.h.replicas), uint64(slots)), ReplicaRequest, true, sample
+		c.used, c.method = mulDiv(left, uint64(c.h.replicas), uint64(slots)), ReplicaRequest
+		c.measured, c.sampled, c.samples = true, true, samples
 	case hasDevice:
-		c.used, c.method, c.measured, c.sample = left/uint64(missing), Even, true, sample
+		c.used, c.method = left/uint64(missing), Even
+		c.measured, c.sampled, c.samples = true, true, samples
 	case (pp.whole() || pp.Mode == ModeDRA && claims == 1) && c.h.replicas > 0:
 		c.method = ReplicaRequest // it holds the whole; what it used is not known
 	case pp.Replicas > 0 && c.h.replicas > 0:

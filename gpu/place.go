@@ -8,7 +8,7 @@ type holder struct {
 	replicas int // client slots; 0 for rogue use
 	life     interval
 	byUID    bool // its samples carry the pod's UID
-	cells    []cell
+	trail    trail
 	flags    Flags
 	limit    uint64      // the most it may use, in bytes; 0 where nothing limits it
 	claims   []heldClaim // the DRA claims it holds the partition by
@@ -102,7 +102,7 @@ func (f *nodeFold) placeOn(pp *placedPart, refs []podRef, p *Pod, slots, request
 			}
 		}
 	}
-	h.cells = pp.data.cut(refs, p.life)
+	h.trail = pp.data.cut(refs, p.life)
 	if f.inv.Pods[p.UID] == nil {
 		h.flags |= FlagHolderUnlisted
 	} else if slots == 0 && requested == 0 {

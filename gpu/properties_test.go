@@ -47,7 +47,7 @@ func (c randomCase) shares() map[string]Shares {
 	for name, used := range c.used {
 		h := &holder{uid: name, replicas: c.slots[name], byUID: true, life: interval{0, fullHour}}
 		for i, u := range used {
-			h.cells = append(h.cells, cell{interval{c.edges[i], c.edges[i+1]}, u, c.edges[i]})
+			h.trail.cells = append(h.trail.cells, cell{interval{c.edges[i], c.edges[i+1]}, u})
 		}
 		pp.holders = append(pp.holders, h)
 	}

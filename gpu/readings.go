@@ -3,7 +3,6 @@ package gpu
 import (
 	"math"
 	"slices"
-	"sort"
 	"time"
 )
 
@@ -12,39 +11,42 @@ import (
 // the exporter really reports per process, each pod's.
 type readings struct {
 	every  time.Duration
-	device []cell            // the device's (or instance's) used bytes
-	pods   map[podRef][]cell // only where perPod
+	device trail // the device's (or instance's) used bytes
 	perPod bool
 	copied bool                // one figure was repeated for several pods
 	labels map[podRef]int      // pods seen, with the most slots seen at once (0: no slot label)
 	spans  map[podRef]interval // first and last label of each pod, with its cells
-	points map[podRef][]point  // raw, cut into cells once lives are known
+	times  []int64
+	values map[podRef][]uint64 // by times; cut into cells once lives are known
+}
+
+// trail is a figure over time: cells in order, that do not overlap, and the times of
+// the samples behind them.
+type trail struct {
+	cells   []cell
+	samples []int64
 }
 
 func newReadings(p *part) *readings {
-	r := &readings{labels: map[podRef]int{}, pods: map[podRef][]cell{}, points: map[podRef][]point{}, spans: map[podRef]interval{}}
+	r := &readings{labels: map[podRef]int{}, spans: map[podRef]interval{}, values: map[podRef][]uint64{}}
 	if p == nil {
 		return r
 	}
-	times := p.times()
-	r.every = p.every()
-	r.classify(p, times)
-	var device []point
-	labelled := map[podRef][]point{}
-	for _, t := range times {
-		sc := p.scrapes[t]
-		if !sc.hasUsed {
-			continue
-		}
-		for ref, v := range sc.pods {
-			r.labels[ref] = max(r.labels[ref], len(sc.slots[ref]))
-			labelled[ref] = append(labelled[ref], point{t, v})
-		}
-		switch {
-		case sc.bare != nil:
-			device = append(device, point{t, *sc.bare})
-		case !r.perPod && !sc.own:
-			device = append(device, point{t, sc.used})
+	r.every, r.times = p.every(), p.times
+	r.classify(p)
+	device := p.bare
+	if !r.perPod && p.used != nil { // then it is the device's, whoever is named with it
+		device = instead(p.bare, p.used)
+	}
+	r.device = r.trail(device, everlasting)
+	for i := range p.pods {
+		pt := &p.pods[i]
+		r.labels[pt.ref] = pt.slots
+		first, last := bounds(p.times, pt.values)
+		hold := holdOf(r.every)
+		r.spans[pt.ref] = interval{first - hold, last + hold}
+		if r.perPod {
+			r.values[pt.ref] = pt.values
 		}
 	}
 	for _, seen := range []map[podRef]limit{p.limits, p.named} { // a pod that has not touched the GPU yet has a limit and no use
@@ -55,37 +57,45 @@ func newReadings(p *part) *readings {
 			}
 		}
 	}
-	r.device = cells(device, r.every, everlasting)
-	for ref, pts := range labelled {
-		cs := cells(pts, r.every, everlasting)
-		if len(cs) > 0 {
-			r.spans[ref] = interval{cs[0].start, cs[len(cs)-1].end}
-		}
-		if r.perPod {
-			r.points[ref] = pts
-		}
-	}
 	return r
+}
+
+// bounds are the first and last instant with a figure.
+func bounds(times []int64, values []uint64) (first, last int64) {
+	i, j := 0, len(values)-1
+	for i < j && values[i] == absent {
+		i++
+	}
+	for j > i && values[j] == absent {
+		j--
+	}
+	return times[i], times[j]
 }
 
 var everlasting = interval{math.MinInt64, math.MaxInt64}
 
 // classify decides between per-pod figures and copies of the device's.
-func (r *readings) classify(p *part, times []int64) {
-	for _, t := range times {
-		sc := p.scrapes[t]
-		if sc.own {
+func (r *readings) classify(p *part) {
+	for i := range p.times {
+		if p.own != nil && p.own[i] {
 			r.perPod = true
-			continue
 		}
-		equal := true
-		for ref, v := range sc.pods {
-			// Only an exporter that reports per process keeps the device's own
-			// series beside one that carries a pod's UID.
-			equal = equal && v == sc.used && !(ref.uid != "" && sc.bare != nil)
+		if r.perPod {
+			break
 		}
-		switch n := len(sc.pods); {
-		case n >= 2 && sc.bare != nil, n >= 2 && !equal, n == 1 && sc.bare != nil && !equal:
+		bare := p.bare != nil && p.bare[i] != absent
+		n, equal := 0, true
+		for k := range p.pods {
+			pt := &p.pods[k]
+			if v := pt.values[i]; v != absent {
+				n++
+				// Only an exporter that reports per process keeps the device's own
+				// series beside one that carries a pod's UID.
+				equal = equal && v == p.used[i] && !(pt.ref.uid != "" && bare)
+			}
+		}
+		switch {
+		case n >= 2 && bare, n >= 2 && !equal, n == 1 && bare && !equal:
 			r.perPod = true
 		case n >= 2:
 			r.copied = true
@@ -96,84 +106,54 @@ func (r *readings) classify(p *part, times []int64) {
 	}
 }
 
-func (p *part) times() []int64 {
-	times := make([]int64, 0, len(p.scrapes))
-	for t := range p.scrapes {
-		times = append(times, t)
-	}
-	sort.Slice(times, func(i, j int) bool { return times[i] < times[j] })
-	return times
-}
-
-// every is the scrape interval of the part: the median of the gaps in its series, the
-// smaller of two in the middle, for what is missing makes gaps longer and nothing shorter.
-func (p *part) every() time.Duration {
-	if len(p.gaps) == 0 {
-		return intervalOf(p.times())
-	}
-	all := append([]int64(nil), p.gaps...)
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
-	return time.Duration(all[(len(all)-1)/2]) * time.Millisecond
-}
-
-func intervalOf(times []int64) time.Duration {
-	if len(times) < 2 {
-		return 0
-	}
-	gaps := make([]int64, 0, len(times)-1)
-	for i := 1; i < len(times); i++ {
-		gaps = append(gaps, times[i]-times[i-1])
-	}
-	sort.Slice(gaps, func(i, j int) bool { return gaps[i] < gaps[j] })
-	return time.Duration(gaps[(len(gaps)-1)/2]) * time.Microsecond
-}
-
-// coverage is when the part has samples of any kind.
-func (p *part) coverage() []interval {
-	times := p.times()
-	pts := make([]point, len(times))
-	for i, t := range times {
-		pts[i] = point{at: t}
-	}
-	return coverage(cells(pts, p.every(), everlasting))
-}
-
 // refs returns the pods that the samples name, in a fixed order.
 func (r *readings) refs() []podRef {
 	out := make([]podRef, 0, len(r.labels))
 	for ref := range r.labels {
 		out = append(out, ref)
 	}
-	sort.Slice(out, func(i, j int) bool {
-		a, b := out[i], out[j]
-		if a.namespace != b.namespace {
-			return a.namespace < b.namespace
-		}
-		if a.name != b.name {
-			return a.name < b.name
-		}
-		return a.uid < b.uid
-	})
+	slices.SortFunc(out, podRef.compare)
 	return out
+}
+
+// trail gives each figure its time within a life.
+func (r *readings) trail(values []uint64, life interval) trail {
+	if values == nil {
+		return trail{}
+	}
+	var t trail
+	whole := true
+	for i, at := range r.times {
+		whole = whole && values[i] != absent && at >= life.start && at < life.end
+		if !whole {
+			break
+		}
+	}
+	if whole {
+		t.samples = r.times
+	} else {
+		t.samples = make([]int64, 0, len(values))
+		own := make([]uint64, 0, len(values))
+		for i, at := range r.times {
+			if values[i] != absent && at >= life.start && at < life.end {
+				t.samples, own = append(t.samples, at), append(own, values[i])
+			}
+		}
+		values = own
+	}
+	t.cells = cells(t.samples, values, r.every, life)
+	return t
 }
 
 // cut gives the pod's own samples their time within its life, so that its first
 // sample reaches back to its start. Samples outside it belong to another pod of the
 // same name, or to a label that outlived its pod.
-func (r *readings) cut(refs []podRef, life interval) []cell {
-	var own []point
-	for _, ref := range refs {
-		for _, p := range r.points[ref] {
-			if p.at >= life.start && p.at < life.end {
-				own = append(own, p)
-			}
+func (r *readings) cut(refs []podRef, life interval) trail {
+	var values []uint64
+	for _, ref := range refs { // several: the same pod under two names, one after the other or both at once
+		if v := r.values[ref]; v != nil {
+			values = larger(values, v)
 		}
 	}
-	if len(refs) > 1 { // the same pod under two names, one after the other or both at once
-		sort.SliceStable(own, func(i, j int) bool {
-			return own[i].at < own[j].at || own[i].at == own[j].at && own[i].value > own[j].value
-		})
-		own = slices.CompactFunc(own, func(a, b point) bool { return a.at == b.at })
-	}
-	return cells(own, r.every, life)
+	return r.trail(values, life)
 }

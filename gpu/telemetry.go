@@ -1,9 +1,10 @@
 package gpu
 
 import (
+	"cmp"
 	"math"
-	"slices"
 	"sort"
+	"strings"
 
 	"gpuledger/billing/period"
 )
@@ -18,42 +19,18 @@ type device struct {
 	node           string
 	parts          map[partKey]*part
 	util, engine   mean
-	alive          []point // samples of any instance that prove the GPU is there
+	alive          []int64 // samples of any instance that prove the GPU is there, Unix µs
 	dropped        map[string]int64
-}
-
-type partKey struct{ gi, profile string }
-
-// part gathers the samples of one GPU or MIG instance.
-type part struct {
-	partKey
-	scrapes map[int64]*scrape // by Unix µs
-	usable  uint64            // largest used + free seen at one instant
-	total   uint64
-	reserve uint64
-	// gaps are those between samples of one series: where two exporters or replicas scrape
-	// one device a second apart, the gaps between their merged samples say nothing.
-	gaps   []int64               // ms
-	limits map[podRef]limit      // the most each pod may use, where something enforces it
-	named  map[podRef]limit      // pods that series without a figure for the part name
-	claims map[podRef][]claimRef // DRA claims by pod
-}
-
-// scrape is what one scrape says of a part's used bytes.
-type scrape struct {
-	bare    *uint64
-	pods    map[podRef]uint64            // largest over a pod's slots and containers, or their sum where own
-	shares  map[podRef]map[string]uint64 // where own: by container and virtual device
-	slots   map[podRef]map[string]bool
-	used    uint64
-	free    uint64
-	hasUsed bool
-	hasFree bool
-	own     bool // the pods' figures are their own
+	checked        string // the model that most was looked up for
+	most           uint64 // capacity of it
 }
 
 // podRef is how a series names its pod.
 type podRef struct{ namespace, name, uid string }
+
+func (r podRef) compare(o podRef) int {
+	return cmp.Or(strings.Compare(r.namespace, o.namespace), strings.Compare(r.name, o.name), strings.Compare(r.uid, o.uid))
+}
 
 type mean struct {
 	sum float64
@@ -77,6 +54,7 @@ func (m mean) value() float64 {
 // inventory helps to find each device's node; it may be empty.
 func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry {
 	t := &Telemetry{devices: map[string]*device{}}
+	var slab slab
 	order(series, spanMicros(hour))
 	for _, s := range series {
 		how, known := exporterData[s.Metric]
@@ -99,7 +77,7 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 		if n := nodeOf(s, inv); n != "" {
 			d.node = n
 		}
-		d.add(s, how, spanMicros(hour), slot)
+		d.add(s, how, spanMicros(hour), slot, &slab)
 	}
 	for _, d := range t.devices {
 		for _, p := range d.parts {
@@ -113,36 +91,13 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 func (d *device) part(key partKey) *part {
 	p := d.parts[key]
 	if p == nil {
-		p = &part{partKey: key, scrapes: map[int64]*scrape{}, limits: map[podRef]limit{}, named: map[podRef]limit{}, claims: map[podRef][]claimRef{}}
+		p = &part{partKey: key}
 		d.parts[key] = p
 	}
 	return p
 }
 
-// show says that a part was there, and with whom, without a figure of its memory.
-func (p *part) show(s Series) {
-	ref, named := podOf(s)
-	for _, x := range s.Samples {
-		at := x.UnixMilli * 1000
-		if p.scrapes[at] == nil {
-			p.scrapes[at] = &scrape{}
-		}
-		if named {
-			p.named[ref] = p.named[ref].with("", 0, at)
-		}
-	}
-	if named {
-		p.addClaim(ref, s.Labels)
-	}
-}
-
-func (p *part) addClaim(ref podRef, l map[string]string) {
-	if claim, ok := claimOf(l); ok && !slices.Contains(p.claims[ref], claim) {
-		p.claims[ref] = append(p.claims[ref], claim)
-	}
-}
-
-func (d *device) add(s Series, how reading, hour interval, slot string) {
+func (d *device) add(s Series, how reading, hour interval, slot string, slab *slab) {
 	fam := how.fam
 	key := partKey{s.Labels["GPU_I_ID"], s.Labels["GPU_I_PROFILE"]}
 	if instance, ok := claimedInstance(s.Labels); ok {
@@ -158,77 +113,58 @@ func (d *device) add(s Series, how reading, hour interval, slot string) {
 	if slot == "" {
 		slot = s.Labels["vgpu"]
 	}
-	if p != nil && fam == famUsed {
-		for i := 1; i < len(s.Samples); i++ {
-			p.gaps = append(p.gaps, s.Samples[i].UnixMilli-s.Samples[i-1].UnixMilli)
-		}
-	}
 	ref, named := podOf(s)
 	if named && p != nil {
 		p.addClaim(ref, s.Labels)
 	}
-	for _, x := range s.Samples {
-		v, ok := d.accept(x.Value, how)
-		if !ok {
-			continue
+	switch {
+	case fam == famUtil:
+		d.average(&d.util, s, how, hour)
+	case fam == famEngine:
+		d.average(&d.engine, s, how, hour)
+	case fam == famPower:
+		for _, x := range s.Samples {
+			if _, ok := d.accept(x.Value, how); ok {
+				d.alive = append(d.alive, x.UnixMilli*1000)
+			}
 		}
-		at := x.UnixMilli * 1000
-		inHour := at >= hour.start && at < hour.end
+	default:
+		if p != nil && fam == famUsed {
+			p.addGaps(s.Samples)
+		}
+		times, values := d.accepted(s.Samples, how, slab)
 		switch fam {
-		case famUtil:
-			d.util.add(v, inHour)
-			continue
-		case famEngine:
-			d.engine.add(v, inHour)
-			continue
-		case famPower:
-			d.alive = append(d.alive, point{at: at})
-			continue
 		case famReserved:
-			p.reserve = max(p.reserve, uint64(v))
-			continue
+			p.reserve = max(p.reserve, largest(values))
 		case famTotal:
-			p.total = max(p.total, uint64(v))
-			continue
+			p.total = max(p.total, largest(values))
 		case famLimit:
-			p.limits[ref] = p.limits[ref].with(containerShare(s.Labels), uint64(v), at)
-			continue
+			p.addLimit(ref, containerShare(s.Labels), times, values)
+		default:
+			t := track{free: fam == famFree, ref: ref, named: named, slot: slot}
+			if how.ownPod && named && fam == famUsed {
+				t.own, t.slot, t.share = true, "", containerShare(s.Labels)
+			}
+			p.addTrack(t, times, values)
 		}
-		sc := p.scrapes[at]
-		if sc == nil {
-			sc = &scrape{}
-			p.scrapes[at] = sc
-		}
-		if how.ownPod && named && fam == famUsed {
-			sc.addShare(ref, containerShare(s.Labels), uint64(v))
-			continue
-		}
-		sc.add(fam, uint64(v), ref, named, slot)
 	}
 }
 
-func (sc *scrape) add(fam family, bytes uint64, ref podRef, named bool, slot string) {
-	if fam == famFree {
-		sc.free, sc.hasFree = max(sc.free, bytes), true
-		return
-	}
-	sc.used, sc.hasUsed = max(sc.used, bytes), true
-	if !named {
-		if sc.bare == nil || *sc.bare < bytes {
-			sc.bare = &bytes
+func (d *device) average(m *mean, s Series, how reading, hour interval) {
+	for _, x := range s.Samples {
+		if v, ok := d.accept(x.Value, how); ok {
+			at := x.UnixMilli * 1000
+			m.add(v, at >= hour.start && at < hour.end)
 		}
-		return
 	}
-	if sc.pods == nil {
-		sc.pods, sc.slots = map[podRef]uint64{}, map[podRef]map[string]bool{}
+}
+
+func largest(values []uint64) uint64 {
+	var most uint64
+	for _, v := range values {
+		most = max(most, v)
 	}
-	sc.pods[ref] = max(sc.pods[ref], bytes)
-	if slot != "" {
-		if sc.slots[ref] == nil {
-			sc.slots[ref] = map[string]bool{}
-		}
-		sc.slots[ref][slot] = true
-	}
+	return most
 }
 
 // The smallest of DCGM's blank values in int32, float64 and int64 fields
@@ -237,6 +173,34 @@ const (
 	blankInt32 = 2147483632
 	blankInt64 = 9.2e18
 )
+
+// accepted converts a series' values to bytes, with their times in Unix µs, and leaves
+// out what can be no measurement.
+func (d *device) accepted(samples []Sample, how reading, slab *slab) (times []int64, values []uint64) {
+	times, values = slab.times(len(samples)), slab.values(len(samples))
+	// What is below this in whole units needs no closer look.
+	plain := float64(d.capacity()) / how.unit
+	if how.unit != 1 {
+		plain = min(plain, blankInt32)
+	}
+	unit := uint64(how.unit)
+	n := 0
+	for _, x := range samples {
+		times[n] = x.UnixMilli * 1000
+		if x.Value >= 0 && x.Value < plain {
+			if whole := uint64(x.Value); float64(whole) == x.Value {
+				values[n] = whole * unit
+				n++
+				continue
+			}
+		}
+		if v, ok := d.accept(x.Value, how); ok {
+			values[n] = uint64(v)
+			n++
+		}
+	}
+	return times[:n:n], values[:n:n]
+}
 
 // accept converts a value to bytes (or to a ratio for utilisation) and refuses
 // what can be no measurement, counting it by reason.
@@ -253,7 +217,7 @@ func (d *device) accept(v float64, how reading) (float64, bool) {
 		reason = "negative"
 	case v >= blankInt64 || unit != 1 && v >= blankInt32 || !fam.memory() && v >= blankInt32:
 		reason = "blank"
-	case fam.memory() && d.impossible(v*unit):
+	case fam.memory() && v*unit > float64(d.capacity()):
 		reason = "impossible_size"
 	}
 	if reason != "" {
@@ -266,24 +230,16 @@ func (d *device) accept(v float64, how reading) (float64, bool) {
 	return v * unit, true
 }
 
-// impossible tells sizes above 1.5 × the model's capacity.
-func (d *device) impossible(bytes float64) bool {
-	m, ok := LookupModel(d.rawModel)
-	if !ok {
-		return bytes > 1<<43 // 8 TiB: no GPU has that
+// capacity is the size that nothing of the device may exceed, in bytes: 1.5 × its model's.
+func (d *device) capacity() uint64 {
+	if d.checked == d.rawModel && d.most > 0 {
+		return d.most
 	}
-	return bytes > 1.5*float64(m.TotalBytes)
-}
-
-func (p *part) finish() {
-	for _, sc := range p.scrapes {
-		if sc.hasFree && sc.hasUsed {
-			p.usable = max(p.usable, sc.used+sc.free)
-		}
+	d.checked, d.most = d.rawModel, 1<<43 // 8 TiB: no GPU has that
+	if m, ok := LookupModel(d.rawModel); ok {
+		d.most = m.TotalBytes + m.TotalBytes/2
 	}
-	if p.total > p.reserve && (p.reserve > 0 || p.usable == 0) {
-		p.usable = p.total - p.reserve
-	}
+	return d.most
 }
 
 // Nodes returns the names of the nodes that have devices.

@@ -1,8 +1,9 @@
 package gpu
 
 import (
+	"cmp"
 	"math"
-	"sort"
+	"slices"
 	"time"
 
 	"gpuledger/billing/period"
@@ -31,11 +32,10 @@ func (i interval) clip(o interval) interval {
 
 func spanMicros(s period.Span) interval { return interval{micros(s.Start), micros(s.End)} }
 
-// cell is the stretch of time one sample stands for.
+// cell is the stretch of time that a sample, or a run of samples of one value, stands for.
 type cell struct {
 	interval
 	value uint64
-	at    int64 // the sample's own time
 }
 
 // observedInterval returns the median gap between samples, 0 below two samples.
@@ -47,31 +47,35 @@ func observedInterval(samples []Sample) time.Duration {
 	for i := 1; i < len(samples); i++ {
 		gaps = append(gaps, samples[i].UnixMilli-samples[i-1].UnixMilli)
 	}
-	sort.Slice(gaps, func(i, j int) bool { return gaps[i] < gaps[j] })
+	slices.Sort(gaps)
 	return time.Duration(gaps[(len(gaps)-1)/2]) * time.Millisecond
 }
 
-// point is a sample with an integer value.
-type point struct {
-	at    int64 // Unix µs
-	value uint64
-}
-
-// cells gives each point the time to the midpoints of its neighbours, at most
-// holdFactor intervals to either side, clipped to life. Points are in order.
-func cells(points []point, every time.Duration, life interval) []cell {
+// holdOf is how long a sample may stand for to either side, in µs.
+func holdOf(every time.Duration) int64 {
 	if every <= 0 {
 		every = defaultInterval
 	}
-	hold := int64(float64(every.Microseconds()) * holdFactor)
-	out := make([]cell, 0, len(points))
-	for i, p := range points {
-		c := cell{interval{p.at - hold, p.at + hold}, p.value, p.at}
-		if i > 0 {
-			c.start = max(c.start, midpoint(points[i-1].at, p.at))
+	return int64(float64(every.Microseconds()) * holdFactor)
+}
+
+// cells gives each figure the time to the midpoints of its neighbours, at most
+// holdFactor intervals to either side, clipped to life. Times are in order. Figures
+// that follow each other without a gap and are equal share a cell: nothing changes
+// between them.
+func cells(times []int64, values []uint64, every time.Duration, life interval) []cell {
+	hold := holdOf(every)
+	var out []cell
+	start := int64(math.MinInt64)
+	for i, at := range times {
+		c := cell{interval{max(start, at-hold), at + hold}, values[i]}
+		if i+1 < len(times) {
+			start = midpoint(at, times[i+1])
+			c.end = min(c.end, start)
 		}
-		if i+1 < len(points) {
-			c.end = min(c.end, midpoint(p.at, points[i+1].at))
+		if n := len(out); n > 0 && out[n-1].value == c.value && out[n-1].end == c.start && c.start > life.start {
+			out[n-1].end = min(c.end, life.end)
+			continue
 		}
 		c.interval = c.clip(life)
 		if c.start < c.end {
@@ -83,17 +87,24 @@ func cells(points []point, every time.Duration, life interval) []cell {
 
 func midpoint(a, b int64) int64 { return a + (b-a)/2 }
 
-// coverage merges overlapping or touching cells into intervals.
-func coverage(cs []cell) []interval {
+// covered is the time that samples stand for, joined where they touch.
+func covered(times []int64, every time.Duration) []interval {
+	hold := holdOf(every)
 	var out []interval
-	for _, c := range cs {
-		out = append(out, c.interval)
+	for i, at := range times {
+		if i > 0 && (at-times[i-1])/2 <= hold {
+			out[len(out)-1].end = at + hold
+			continue
+		}
+		out = append(out, interval{at - hold, at + hold})
 	}
-	return union(out)
+	return out
 }
 
 func union(in []interval) []interval {
-	sort.Slice(in, func(i, j int) bool { return in[i].start < in[j].start })
+	if len(in) > 1 {
+		slices.SortFunc(in, func(a, b interval) int { return cmp.Compare(a.start, b.start) })
+	}
 	var out []interval
 	for _, i := range in {
 		if i.start >= i.end {
@@ -131,44 +142,67 @@ func total(in []interval) int64 {
 	return sum
 }
 
-// at returns the cell that covers instant t, by binary search; cells are ordered
-// and do not overlap.
-func at(cs []cell, t int64) (cell, bool) {
-	i := sort.Search(len(cs), func(i int) bool { return cs[i].end > t })
-	if i < len(cs) && cs[i].start <= t {
-		return cs[i], true
-	}
-	return cell{}, false
+// scrapes holds, for one scrape target, the time each of its scrapes stands for.
+type scrapes struct {
+	times []int64
+	hold  int64
 }
 
-// scrapes holds, for one scrape target, the time each of its scrapes stands for.
-type scrapes []cell
+func newScrapes(times []int64, every time.Duration) scrapes { return scrapes{times, holdOf(every)} }
 
-// newScrapes derives them from every series of the target.
-func newScrapes(series []Series, every time.Duration) scrapes {
-	seen := map[int64]bool{}
-	var pts []point
-	for _, s := range series {
-		for _, x := range s.Samples {
-			if t := x.UnixMilli * 1000; !seen[t] {
-				seen[t] = true
-				pts = append(pts, point{at: t})
-			}
+// within is the time that some of the target's scrapes stand for, joined where they
+// touch. Times are ascending; one that is no scrape of the target counts for nothing.
+func (sc scrapes) within(times []int64) []interval {
+	var out []interval
+	k := 0
+	for _, t := range times {
+		for k < len(sc.times) && sc.times[k] < t {
+			k++
 		}
+		if k == len(sc.times) {
+			break
+		}
+		if sc.times[k] != t {
+			continue
+		}
+		c := interval{t - sc.hold, t + sc.hold}
+		if k > 0 {
+			c.start = max(c.start, midpoint(sc.times[k-1], t))
+		}
+		if k+1 < len(sc.times) {
+			c.end = min(c.end, midpoint(t, sc.times[k+1]))
+		}
+		if n := len(out); n > 0 && out[n-1].end >= c.start {
+			out[n-1].end = c.end
+			continue
+		}
+		out = append(out, c)
 	}
-	sort.Slice(pts, func(i, j int) bool { return pts[i].at < pts[j].at })
-	return cells(pts, every, interval{math.MinInt64, math.MaxInt64})
+	return out
 }
 
 // presence turns the samples of an "exists while sampled" series, such as
 // kube_pod_info, into the intervals in which it existed with a wanted value. A
 // scrape of the target without the series says that it did not exist.
 func (sc scrapes) presence(samples []Sample, want func(float64) bool) []interval {
-	var on []cell
+	times := make([]int64, 0, len(samples))
 	for _, s := range samples {
-		if c, ok := at(sc, s.UnixMilli*1000); ok && want(s.Value) {
-			on = append(on, c)
+		if want(s.Value) {
+			times = append(times, s.UnixMilli*1000)
 		}
 	}
-	return coverage(on)
+	return sc.within(times)
+}
+
+// unionTimes merges ascending times.
+func unionTimes(a, b []int64) []int64 {
+	switch {
+	case len(a) == 0:
+		return b
+	case subset(b, a):
+		return a
+	}
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }

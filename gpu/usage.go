@@ -39,7 +39,8 @@ func (inv *Inventory) addUsage(s Series, hour interval) {
 		if s.Metric == cpuMetric {
 			use = p.cpuUse(s.Samples, within)
 		} else {
-			for _, c := range cells(pointsOf(s.Samples, p.life, 1), observedInterval(s.Samples), within) {
+			times, values := figuresOf(s.Samples, p.life, 1)
+			for _, c := range cells(times, values, observedInterval(s.Samples), within) {
 				add128(&use.hi, &use.lo, c.value, uint64(c.length()))
 				use.seen = append(use.seen, c.interval)
 			}
@@ -59,15 +60,14 @@ func (inv *Inventory) addUsage(s Series, hour interval) {
 	}
 }
 
-// pointsOf are the samples within a life, in whole units of 1/scale.
-func pointsOf(samples []Sample, life interval, scale float64) []point {
-	var out []point
+// figuresOf are the samples within a life, in whole units of 1/scale.
+func figuresOf(samples []Sample, life interval, scale float64) (times []int64, values []uint64) {
 	for _, x := range samples {
 		if at := x.UnixMilli * 1000; at >= life.start && at < life.end && x.Value >= 0 && x.Value*scale < 1<<62 {
-			out = append(out, point{at, uint64(math.Round(x.Value * scale))})
+			times, values = append(times, at), append(values, uint64(math.Round(x.Value*scale)))
 		}
 	}
-	return out
+	return times, values
 }
 
 // cpuUse is by how much a counter of seconds rose within a part of the pod's life. A
@@ -76,27 +76,27 @@ func pointsOf(samples []Sample, life interval, scale float64) []point {
 // a lower one is a container that was started again.
 func (p *Pod) cpuUse(samples []Sample, within interval) containerUse {
 	const seconds = 1e6
-	pts := pointsOf(samples, p.life, seconds)
-	if len(pts) == 0 {
+	times, values := figuresOf(samples, p.life, seconds)
+	if len(times) == 0 {
 		return containerUse{}
 	}
-	before := pts[0]
+	since, counted := times[0], values[0]
 	if p.started > 0 && p.life.start == p.started && p.started >= within.start {
-		before = point{at: p.started}
+		since, counted = p.started, 0
 	}
-	use := containerUse{seen: []interval{interval{before.at, pts[len(pts)-1].at}.clip(within)}}
+	use := containerUse{seen: []interval{interval{since, times[len(times)-1]}.clip(within)}}
 	if use.seen[0].length() == 0 {
 		return containerUse{}
 	}
-	for _, x := range pts {
-		risen := x.value
-		if x.value >= before.value {
-			risen -= before.value
+	for i, at := range times {
+		risen := values[i]
+		if risen >= counted {
+			risen -= counted
 		}
-		if gap := (interval{before.at, x.at}); gap.length() > 0 {
+		if gap := (interval{since, at}); gap.length() > 0 {
 			use.lo += mulDiv(risen, uint64(gap.clip(within).length()), uint64(gap.length()))
 		}
-		before = x
+		since, counted = at, values[i]
 	}
 	return use
 }
