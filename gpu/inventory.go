@@ -47,14 +47,6 @@ func (n *Node) clash(hour interval) (Clash, bool) {
 	return Clash{}, false
 }
 
-// The kube-state-metrics families the inventory is built from (DESIGN §5).
-var InventoryMetrics = []string{
-	"kube_node_info", "kube_node_labels", "kube_node_created", "kube_node_status_capacity", "kube_node_status_condition",
-	"kube_pod_info", "kube_pod_labels", "kube_pod_annotations", "kube_pod_owner", "kube_pod_start_time", "kube_pod_completion_time",
-	"kube_pod_status_phase", "kube_pod_container_resource_requests", "kube_namespace_labels",
-	"kube_pod_resourceclaim_info", ClaimDeviceMetric, ClaimCapacityMetric,
-}
-
 // Inventory is what kube-state-metrics says of a cluster over a window.
 type Inventory struct {
 	Nodes      map[string]*Node // by name
@@ -67,6 +59,7 @@ type Inventory struct {
 	onNode     map[string][]*Pod // each in the order of their UIDs
 	unlisted   map[string]*Pod   // pods that only device series name
 	anyName    map[string]*Pod   // for podAnywhere; nil value: ambiguous
+	named      map[string][]*Pod // for podsNamed
 }
 
 // Node is a Kubernetes node over a window.
@@ -192,6 +185,9 @@ func sameTimes(a, b []Sample) bool {
 func (inv *Inventory) addNode(s Series, sc scrapes) {
 	name := workloadLabel(s.Labels, "node")
 	if name == "" {
+		if s.Metric == "kube_node_info" { // of no node: when the target was scraped
+			inv.covered = union(append(inv.covered, sc.presence(s.Samples, func(float64) bool { return true })...))
+		}
 		return
 	}
 	n := inv.Nodes[name]

@@ -30,13 +30,11 @@ func podOf(s Series) (podRef, bool) {
 // nodeOf finds the node of a device series: a node label put there by the scrape
 // configuration, the exporter's idea of its host where the inventory knows a node
 // or an exporter pod of that name, the workload pod's node, or the scrape address.
-func nodeOf(s Series, inv *Inventory) string {
+// When is the time for which a pod's name is looked up.
+func nodeOf(s Series, inv *Inventory, when time.Time) string {
 	l := s.Labels
-	for _, n := range []string{l["node"], l["kubernetes_node"], l["node_name"], l["Hostname"], l["hostname"]} {
-		if n == "" {
-			continue
-		}
-		if inv.Nodes[n] != nil || len(inv.Nodes) == 0 {
+	for _, name := range nodeLabels {
+		if n := l[name]; n != "" && (inv.Nodes[n] != nil || len(inv.Nodes) == 0) {
 			return n
 		}
 	}
@@ -49,7 +47,7 @@ func nodeOf(s Series, inv *Inventory) string {
 		}
 	}
 	if ref, ok := podOf(s); ok {
-		if p := inv.find(ref, time.UnixMilli(lastMilli(s))); p != nil && p.Node != "" {
+		if p := inv.find(ref, when); p != nil && p.Node != "" {
 			return p.Node
 		}
 	}
@@ -62,6 +60,9 @@ func nodeOf(s Series, inv *Inventory) string {
 	}
 	return first(l, "Hostname", "hostname")
 }
+
+// nodeLabels name the node of a device, or the exporter's idea of it.
+var nodeLabels = []string{"node", "kubernetes_node", "node_name", "Hostname", "hostname"}
 
 // podAnywhere finds a pod by name alone, which is enough for an exporter's
 // generated name; an ambiguous name finds nothing.
@@ -88,11 +89,11 @@ func (inv *Inventory) find(ref podRef, t time.Time) *Pod {
 	return inv.PodByName(ref.namespace, ref.name, t)
 }
 
-func lastMilli(s Series) int64 {
+func lastTime(s Series) time.Time {
 	if len(s.Samples) == 0 {
-		return 0
+		return time.Time{}
 	}
-	return s.Samples[len(s.Samples)-1].UnixMilli
+	return time.UnixMilli(s.Samples[len(s.Samples)-1].UnixMilli)
 }
 
 // replicaOf tells the device from the replica where an exporter writes the kubelet's

@@ -61,7 +61,7 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 		if kind := s.Labels["owner_kind"]; kind != "" && kind != "<none>" {
 			p.WorkloadKind, p.WorkloadName = workloadOf(kind, s.Labels["owner_name"])
 		}
-	case "kube_pod_resourceclaim_info":
+	case claimOfPodMetric:
 		if claim := s.Labels["resourceclaim_name"]; claim != "" {
 			if claim = p.Namespace + "/" + claim; !slices.Contains(p.Claims, claim) {
 				p.Claims = append(p.Claims, claim)

@@ -74,7 +74,7 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 		if m := s.Labels["modelName"]; m != "" {
 			d.rawModel = m
 		}
-		if n := nodeOf(s, inv); n != "" {
+		if n := nodeOf(s, inv, lastTime(s)); n != "" {
 			d.node = n
 		}
 		d.add(s, how, spanMicros(hour), slot, &slab)

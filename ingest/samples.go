@@ -3,13 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime"
-	"slices"
-	"sort"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
@@ -19,106 +13,79 @@ import (
 // remote writes arrive late.
 const Lag = 10 * time.Minute
 
-// samplesPerRead bounds one read; a read that brought more makes the next smaller.
-const samplesPerRead = 1_000_000
+const (
+	// samplesPerRead is about how many samples of devices one read brings: what is held
+	// in memory does not grow with the fleet or the span.
+	samplesPerRead = 1_000_000
+	// maxHoursPerRead bounds the window of one read.
+	maxHoursPerRead = 6
+	// maxHoursPerPlan is for how long a plan of groups is made: series come and go.
+	maxHoursPerPlan = 24
+	// readsAtOnce is how many groups are read and folded side by side.
+	readsAtOnce = 2
+)
 
-// maxHoursPerRead bounds the window of one read.
-const maxHoursPerRead = 6
+// ErrTooLarge reports that a source refuses the amount asked for: a shorter span or
+// fewer series may pass.
+var ErrTooLarge = errors.New("more data than one request may have: ask for a shorter span or fewer series")
 
-// Chunk is a stretch of folded hours with what it took to read them.
+// Chunk is what one read brought: some hours of some nodes, with what it took.
 type Chunk struct {
-	Span    period.Span
-	Hours   []gpu.ClusterHour
-	Series  int64
-	Samples int64
+	Span   period.Span
+	Hours  []gpu.ClusterHour
+	Window period.Span // of which it is a part
+	// Last says that the window is complete: each of its node-hours was in one chunk.
+	Last bool
+	// What the window took, once it is complete.
+	Series, Samples int64
 }
 
-// Fold reads the hours of a span from a source, in order, and passes them on in
-// chunks. Memory does not grow with the span. Equal reads equal labels to choose
-// the cluster within a shared store.
+// Fold reads the hours of a span from a source, window after window, and passes them on
+// in chunks, one at a time. Memory grows neither with the span nor with the fleet. Equal
+// reads equal labels to choose the cluster within a shared store.
 func Fold(ctx context.Context, src Source, equal map[string]string, settings gpu.Settings, span period.Span, emit func(Chunk) error) error {
-	hours := span.Hours()
-	size := maxHoursPerRead
-	for len(hours) > 0 {
-		n := min(size, len(hours))
-		c, err := foldChunk(ctx, src, equal, settings, hours[:n])
-		if err != nil {
+	f := &folding{src: src, equal: equal, settings: settings, emit: emit, perSeries: float64(time.Hour / (30 * time.Second))}
+	for hours := span.Hours(); len(hours) > 0; {
+		n := min(maxHoursPerPlan, len(hours))
+		if err := f.plan(ctx, spanOf(hours[:n])); err != nil {
 			return err
 		}
-		if err := emit(c); err != nil {
-			return err
+		for today := hours[:n]; len(today) > 0; {
+			k := min(maxHoursPerRead, len(today))
+			if err := f.window(ctx, today[:k]); err != nil {
+				return err
+			}
+			today = today[k:]
 		}
 		hours = hours[n:]
-		switch {
-		case c.Samples > samplesPerRead && size > 1:
-			size /= 2
-		case c.Samples < samplesPerRead/4 && size < maxHoursPerRead:
-			size++
-		}
 	}
 	return nil
 }
 
-func foldChunk(ctx context.Context, src Source, equal map[string]string, settings gpu.Settings, hours []time.Time) (Chunk, error) {
-	c := Chunk{Span: period.Span{Start: hours[0], End: hours[len(hours)-1].Add(time.Hour)}}
-	read := c.Span.Grow(gpu.Neighbourhood)
-	families := gpu.InventoryMetrics
-	if settings.Usage {
-		families = append(slices.Clone(families), gpu.UsageMetrics...)
-	}
-	inventory, err := c.read(ctx, src, Selector{Metrics: families, Equal: equal}, read)
-	if err != nil {
-		return c, fmt.Errorf("inventory: %w", err)
-	}
-	devices, err := c.read(ctx, src, Selector{Metrics: gpu.DeviceMetrics, Equal: equal}, read)
-	if err != nil {
-		return c, fmt.Errorf("device samples: %w", err)
-	}
-	c.Hours = make([]gpu.ClusterHour, len(hours))
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, h := range hours {
-		g.Go(func() error {
-			around := period.Hour(h).Grow(gpu.Neighbourhood)
-			c.Hours[i] = gpu.FoldHour(clip(inventory, around), clip(devices, around), h, settings)
+// Whole brings the chunks of each window together for an emit that wants them so.
+func Whole(emit func(Chunk) error) func(Chunk) error {
+	hours := map[time.Time]*gpu.ClusterHour{}
+	return func(c Chunk) error {
+		for _, h := range c.Hours {
+			if hours[h.Hour] == nil {
+				hours[h.Hour] = &gpu.ClusterHour{}
+			}
+			hours[h.Hour].Add(h)
+		}
+		if !c.Last {
 			return nil
-		})
-	}
-	err = g.Wait()
-	for _, h := range c.Hours {
-		for _, clash := range h.Clashes {
-			err = errors.Join(err, fmt.Errorf("%s: %w", h.Hour.Format(time.RFC3339), clash))
 		}
+		c.Hours = nil
+		for _, t := range c.Window.Hours() {
+			c.Hours = append(c.Hours, *hours[t])
+		}
+		clear(hours)
+		return emit(c)
 	}
-	return c, err
 }
 
-func (c *Chunk) read(ctx context.Context, src Source, sel Selector, span period.Span) ([]gpu.Series, error) {
-	var out []gpu.Series
-	err := src.Select(ctx, sel, span, func(s gpu.Series) error {
-		c.Series++
-		c.Samples += int64(len(s.Samples))
-		s.Prepare()
-		out = append(out, s)
-		return nil
-	})
-	return out, err
-}
-
-// clip cuts series down to a span, so that an hour is folded from the same samples
-// whatever was read with it.
-func clip(series []gpu.Series, span period.Span) []gpu.Series {
-	from, to := span.Start.UnixMilli(), span.End.UnixMilli()
-	out := make([]gpu.Series, 0, len(series))
-	for _, s := range series {
-		i := sort.Search(len(s.Samples), func(i int) bool { return s.Samples[i].UnixMilli >= from })
-		j := sort.Search(len(s.Samples), func(j int) bool { return s.Samples[j].UnixMilli >= to })
-		if i < j {
-			s.Samples = s.Samples[i:j]
-			out = append(out, s)
-		}
-	}
-	return out
+func spanOf(hours []time.Time) period.Span {
+	return period.Span{Start: hours[0], End: hours[len(hours)-1].Add(time.Hour)}
 }
 
 // Complete cuts a span to whole hours that have ended long enough ago to be read.

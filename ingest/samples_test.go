@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,7 +34,11 @@ func (m *memory) Select(_ context.Context, sel Selector, span period.Span, fn fu
 		wanted[n] = true
 	}
 	for _, s := range clip(m.series, span) {
-		if wanted[s.Metric] {
+		ok := wanted[s.Metric]
+		for label, values := range sel.OneOf {
+			ok = ok && slices.Contains(values, s.Labels[label])
+		}
+		if ok {
 			if err := fn(s); err != nil {
 				return err
 			}
@@ -43,6 +48,7 @@ func (m *memory) Select(_ context.Context, sel Selector, span period.Span, fn fu
 }
 
 func (m *memory) List(ctx context.Context, sel Selector, span period.Span, fn func(gpu.Series) error) error {
+	defer func(n int) { m.asked = m.asked[:n] }(len(m.asked))
 	return m.Select(ctx, sel, span, func(s gpu.Series) error {
 		s.Samples = nil
 		return fn(s)
@@ -71,12 +77,12 @@ func TestFoldDoesNotDependOnRequestSize(t *testing.T) {
 	src := &memory{series: fleetSeries(span.Grow(20 * time.Minute))}
 	fold := func(s period.Span) map[time.Time][]gpu.NodeHour {
 		out := map[time.Time][]gpu.NodeHour{}
-		if err := Fold(t.Context(), src, nil, gpu.Settings{}, s, func(c Chunk) error {
+		if err := Fold(t.Context(), src, nil, gpu.Settings{}, s, Whole(func(c Chunk) error {
 			for _, h := range c.Hours {
 				out[h.Hour] = h.Nodes
 			}
 			return nil
-		}); err != nil {
+		})); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -102,7 +108,7 @@ func TestFoldRefusesTwoMachinesAtOnce(t *testing.T) {
 	series := fleetSeries(period.Hour(noon))
 	other := series[0]
 	other.Labels = map[string]string{"node": "n1", "provider_id": "aws:///z/i-2"}
-	err := Fold(t.Context(), &memory{series: append(series, other)}, nil, gpu.Settings{}, period.Hour(noon), func(Chunk) error { t.Error("emitted"); return nil })
+	err := Fold(t.Context(), &memory{series: append(series, other)}, nil, gpu.Settings{}, period.Hour(noon), Whole(func(Chunk) error { t.Error("emitted"); return nil }))
 	var clash gpu.Clash
 	if !errors.As(err, &clash) || clash.Node != "n1" {
 		t.Error(err)

@@ -323,7 +323,7 @@ func (a *app) foldInto(ctx context.Context, db *database, cl ClusterConfig, src 
 	started := a.now()
 	stop := a.progress(fmt.Sprintf("samples of %s, %s", cl.Name, span))
 	defer stop()
-	return ingest.Fold(ctx, src, cl.Metrics.Match, cl.settings(), span, func(c ingest.Chunk) error {
+	return ingest.Fold(ctx, src, cl.Metrics.Match, cl.settings(), span, ingest.Whole(func(c ingest.Chunk) error {
 		res, err := db.SaveHours(ctx, warehouse.SampleLoad{
 			Cluster: cl.ID, ClusterName: cl.Name, Span: c.Span, Driver: about.Driver, ServerVersion: about.Version, Settings: settingsHash(cl),
 			Series: c.Series, Samples: c.Samples, Started: started, AllowLess: allowLess,
@@ -342,7 +342,7 @@ func (a *app) foldInto(ctx context.Context, db *database, cl ClusterConfig, src 
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 // partlySeen is the inventory time, in microseconds, below which an hour is worth a
