@@ -13,18 +13,20 @@ var (
 	NodeMetrics = []string{"kube_node_info", "kube_node_labels", "kube_node_status_capacity"}
 	// OnNodeMetrics are of a node, beside kube_node_info.
 	OnNodeMetrics = []string{"kube_node_labels", "kube_node_created", "kube_node_status_capacity", "kube_node_status_condition"}
-	// PodOnNodeMetrics are of a pod and name its node.
-	PodOnNodeMetrics = []string{"kube_pod_info", "kube_pod_container_resource_requests"}
+	// PodMetric is of a pod and names its node.
+	PodMetric = "kube_pod_info"
+	// RequestMetric does too, of a pod that requests something.
+	RequestMetric = "kube_pod_container_resource_requests"
 	// OfPodMetrics are of a pod and name it by its UID.
 	OfPodMetrics = []string{
 		"kube_pod_labels", "kube_pod_annotations", "kube_pod_owner", "kube_pod_start_time", "kube_pod_completion_time",
-		"kube_pod_status_phase", claimOfPodMetric,
+		"kube_pod_status_phase", RequestMetric, claimOfPodMetric,
 	}
 	// ClusterMetrics are of no node and no pod.
 	ClusterMetrics = []string{"kube_namespace_labels", ClaimDeviceMetric, ClaimCapacityMetric}
 
 	// InventoryMetrics are all of them.
-	InventoryMetrics = slices.Concat([]string{"kube_node_info"}, OnNodeMetrics, PodOnNodeMetrics, OfPodMetrics, ClusterMetrics)
+	InventoryMetrics = slices.Concat([]string{"kube_node_info", PodMetric}, OnNodeMetrics, OfPodMetrics, ClusterMetrics)
 )
 
 const claimOfPodMetric = "kube_pod_resourceclaim_info"

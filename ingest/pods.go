@@ -11,10 +11,11 @@ import (
 // podReader reads what kube-state-metrics says of a group's nodes and pods.
 type podReader struct {
 	*reading
-	span  period.Span
-	uids  map[string]bool // pods found so far
-	names map[string]bool // of them, namespace/name
-	out   []gpu.Series
+	span    period.Span
+	inParts bool
+	uids    map[string]bool // pods found so far
+	names   map[string]bool // of them, namespace/name
+	out     []gpu.Series
 }
 
 // read returns the inventory of some nodes, of the pods on them, and of other pods that
@@ -24,12 +25,18 @@ func (p *podReader) read(ctx context.Context, all *common, nodes []string, devic
 	for _, n := range nodes {
 		p.out = append(p.out, all.info[n]...)
 	}
-	onNode := slices.Concat(gpu.OnNodeMetrics, gpu.PodOnNodeMetrics)
+	onNode := append([]string{gpu.PodMetric}, gpu.OnNodeMetrics...)
 	if err := p.pods(ctx, onNode, p.nodeLabel, nodes); err != nil {
 		return nil, err
 	}
+	if len(p.uids) == 0 { // kube-state-metrics may be told to leave it out
+		if err := p.pods(ctx, []string{gpu.RequestMetric}, p.nodeLabel, nodes); err != nil {
+			return nil, err
+		}
+		p.out = slices.DeleteFunc(p.out, func(s gpu.Series) bool { return s.Metric == gpu.RequestMetric }) // it comes again with the pods
+	}
 	for _, label := range []string{"pod", "exported_pod"} {
-		if err := p.pods(ctx, gpu.PodOnNodeMetrics, label, p.strangers(devices)); err != nil {
+		if err := p.pods(ctx, []string{gpu.PodMetric}, label, p.strangers(devices)); err != nil {
 			return nil, err
 		}
 	}
@@ -65,7 +72,7 @@ func (p *podReader) read(ctx context.Context, all *common, nodes []string, devic
 // pods reads the families of the pods, and of the nodes, that a label names.
 func (p *podReader) pods(ctx context.Context, metrics []string, label string, values []string) error {
 	for some := range slices.Chunk(values, valuesPerRequest) {
-		series, err := p.reading.read(ctx, Selector{Metrics: metrics, OneOf: map[string][]string{label: some}}, p.span)
+		series, err := p.reading.read(ctx, Selector{Metrics: metrics, OneOf: map[string][]string{label: some}}, p.span, p.inParts)
 		if err != nil {
 			return err
 		}
@@ -96,7 +103,7 @@ func (p *podReader) strangers(devices []gpu.Series) []string {
 // ofPods reads what is said of the pods found so far.
 func (p *podReader) ofPods(ctx context.Context) error {
 	for some := range slices.Chunk(keysOf(p.uids), valuesPerRequest) {
-		series, err := p.reading.read(ctx, Selector{Metrics: gpu.OfPodMetrics, OneOf: map[string][]string{"uid": some}}, p.span)
+		series, err := p.reading.read(ctx, Selector{Metrics: gpu.OfPodMetrics, OneOf: map[string][]string{"uid": some}}, p.span, p.inParts)
 		if err != nil {
 			return err
 		}

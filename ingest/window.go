@@ -27,6 +27,12 @@ type common struct {
 func (f *folding) window(ctx context.Context, hours []time.Time) error {
 	w := &reading{folding: f, hours: hours, span: spanOf(hours)}
 	all, err := w.common(ctx)
+	if half := len(hours) / 2; half > 0 && errors.Is(err, ErrTooLarge) {
+		if err := f.window(ctx, hours[:half]); err != nil {
+			return err
+		}
+		return f.window(ctx, hours[half:])
+	}
 	if err != nil {
 		return fmt.Errorf("inventory: %w", err)
 	}
@@ -84,7 +90,7 @@ type reading struct {
 func (w *reading) common(ctx context.Context) (*common, error) {
 	read := w.span.Grow(gpu.Neighbourhood)
 	all := &common{info: map[string][]gpu.Series{}, claims: map[string][]gpu.Series{}}
-	info, err := w.read(ctx, Selector{Metrics: []string{"kube_node_info"}}, read)
+	info, err := w.read(ctx, Selector{Metrics: []string{"kube_node_info"}}, read, false)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +99,7 @@ func (w *reading) common(ctx context.Context) (*common, error) {
 		all.info[n] = append(all.info[n], s)
 	}
 	all.series = gpu.Coverage(info)
-	rest, err := w.read(ctx, Selector{Metrics: gpu.ClusterMetrics}, read)
+	rest, err := w.read(ctx, Selector{Metrics: gpu.ClusterMetrics}, read, len(w.hours) == 1)
 	if err != nil {
 		return nil, err
 	}
@@ -108,10 +114,11 @@ func (w *reading) common(ctx context.Context) (*common, error) {
 }
 
 // group reads some groups together and folds their hours. What the source finds too
-// large is halved: the hours, then the groups.
+// large is halved: the hours, then the groups, then what one request names.
 func (w *reading) group(ctx context.Context, all *common, hours []time.Time, members []gpu.Group) error {
-	err := w.attempt(ctx, all, hours, members)
-	if !errors.Is(err, ErrTooLarge) {
+	single := len(hours) == 1 && len(members) == 1
+	err := w.attempt(ctx, all, hours, members, single)
+	if !errors.Is(err, ErrTooLarge) || single {
 		return err
 	}
 	switch half, part := len(hours)/2, len(members)/2; {
@@ -120,16 +127,15 @@ func (w *reading) group(ctx context.Context, all *common, hours []time.Time, mem
 			return err
 		}
 		return w.group(ctx, all, hours[half:], members)
-	case part > 0:
+	default:
 		if err := w.group(ctx, all, hours, members[:part]); err != nil {
 			return err
 		}
 		return w.group(ctx, all, hours, members[part:])
 	}
-	return fmt.Errorf("one hour of node %v: %w", members[0].Nodes, err)
 }
 
-func (w *reading) attempt(ctx context.Context, all *common, hours []time.Time, members []gpu.Group) error {
+func (w *reading) attempt(ctx context.Context, all *common, hours []time.Time, members []gpu.Group, inParts bool) error {
 	g := gpu.Join(members, math.MaxInt)[0]
 	span := spanOf(hours).Grow(gpu.Neighbourhood)
 	var devices []gpu.Series
@@ -139,14 +145,14 @@ func (w *reading) attempt(ctx context.Context, all *common, hours []time.Time, m
 			if c.Label == "" {
 				sel.OneOf = nil
 			}
-			series, err := w.read(ctx, sel, span)
+			series, err := w.read(ctx, sel, span, inParts)
 			if err != nil {
 				return fmt.Errorf("device samples: %w", err)
 			}
 			devices = append(devices, series...)
 		}
 	}
-	inv := &podReader{reading: w, span: span, uids: map[string]bool{}, names: map[string]bool{}}
+	inv := &podReader{reading: w, span: span, inParts: inParts, uids: map[string]bool{}, names: map[string]bool{}}
 	inventory, err := inv.read(ctx, all, g.Nodes, devices)
 	if err != nil {
 		return fmt.Errorf("inventory: %w", err)
@@ -180,9 +186,42 @@ func (w *reading) fold(hours []time.Time, inventory, devices []gpu.Series) error
 	return w.emit(c)
 }
 
-// read gathers series. Many say the same at the same times, as those of a pod's labels
+// read gathers series; in parts, where one request is too large, by the families and
+// then by the values that it names.
+func (w *reading) read(ctx context.Context, sel Selector, span period.Span, inParts bool) ([]gpu.Series, error) {
+	out, err := w.request(ctx, sel, span)
+	if !inParts || !errors.Is(err, ErrTooLarge) {
+		return out, err
+	}
+	a, b, ok := halves(sel)
+	if !ok {
+		return nil, err
+	}
+	if out, err = w.read(ctx, a, span, true); err != nil {
+		return nil, err
+	}
+	rest, err := w.read(ctx, b, span, true)
+	return append(out, rest...), err
+}
+
+// halves cuts a selector in two; false where nothing of it can be cut.
+func halves(sel Selector) (a, b Selector, ok bool) {
+	a, b = sel, sel
+	if n := len(sel.Metrics) / 2; n > 0 {
+		a.Metrics, b.Metrics = sel.Metrics[:n], sel.Metrics[n:]
+		return a, b, true
+	}
+	for label, values := range sel.OneOf { // there is one at most
+		n := len(values) / 2
+		a.OneOf, b.OneOf = map[string][]string{label: values[:n]}, map[string][]string{label: values[n:]}
+		return a, b, n > 0
+	}
+	return a, b, false
+}
+
+// request reads series. Many say the same at the same times, as those of a pod's labels
 // do: such share their samples.
-func (w *reading) read(ctx context.Context, sel Selector, span period.Span) ([]gpu.Series, error) {
+func (w *reading) request(ctx context.Context, sel Selector, span period.Span) ([]gpu.Series, error) {
 	sel.Equal = w.equal
 	var out []gpu.Series
 	var samples int64

@@ -1,0 +1,113 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"gpuledger/billing/period"
+	"gpuledger/gpu"
+	"gpuledger/internal/anyfleet"
+)
+
+// picky refuses reads of more than so many samples.
+type picky struct {
+	memory
+	most    int
+	refused int
+}
+
+func (p *picky) Select(ctx context.Context, sel Selector, span period.Span, fn func(gpu.Series) error) error {
+	var all []gpu.Series
+	n := 0
+	if err := p.memory.Select(ctx, sel, span, func(s gpu.Series) error {
+		all, n = append(all, s), n+len(s.Samples)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if n > p.most {
+		p.refused++
+		return fmt.Errorf("%v: %d samples: %w", sel, n, ErrTooLarge)
+	}
+	for _, s := range all {
+		if err := fn(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func foldAll(t testing.TB, src Source, span period.Span) []gpu.ClusterHour {
+	t.Helper()
+	var out []gpu.ClusterHour
+	if err := Fold(t.Context(), src, nil, gpu.Settings{}, span, Whole(func(c Chunk) error {
+		out = append(out, c.Hours...)
+		return nil
+	})); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Any fleet read group by group gives what all of its series together give; the pods of
+// each hour's inventory that hold something are the same too.
+func TestGroupsMakeNoDifference(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		f := anyfleet.Draw(rt, anyfleet.Options{Nodes: 5, Hours: 3})
+		inventory, devices := f.Series(0, f.Hours)
+		span := period.Span{Start: anyfleet.Start, End: anyfleet.At(f.Hours * anyfleet.Hour)}
+		src := &picky{memory: memory{series: slices.Concat(inventory, devices)}, most: rapid.IntRange(500, 5000).Draw(rt, "most")}
+		got := foldAll(t, src, span)
+		for i, h := range span.Hours() {
+			around := period.Hour(h).Grow(gpu.Neighbourhood)
+			want := gpu.FoldHour(clip(inventory, around), clip(devices, around), h, gpu.Settings{})
+			if !reflect.DeepEqual(got[i].Nodes, want.Nodes) || got[i].CoveredMicros != want.CoveredMicros || !slices.Equal(got[i].Unplaced, want.Unplaced) {
+				rt.Fatalf("%s: read by groups\n%+v\nall together\n%+v", h, got[i].Nodes, want.Nodes)
+			}
+			pods := map[string]*gpu.Pod{}
+			for _, p := range got[i].Inventory.AllPods() {
+				pods[p.UID] = p
+			}
+			for _, p := range want.Inventory.AllPods() {
+				if p.Node != "" && (pods[p.UID] == nil || !reflect.DeepEqual(pods[p.UID].Labels, p.Labels) || pods[p.UID].Lifetime() != p.Lifetime()) {
+					rt.Fatalf("pod %s: %+v, want %+v", p.UID, pods[p.UID], p)
+				}
+			}
+		}
+	})
+}
+
+// What a source finds too large is asked for in halves; where half of nothing is left,
+// it is an error that says what it was.
+func TestTooLargeIsHalved(t *testing.T) {
+	span := period.Span{Start: noon, End: noon.Add(6 * time.Hour)}
+	series := fleetSeries(span.Grow(20 * time.Minute))
+	src := &picky{memory: memory{series: series}, most: math.MaxInt}
+	want := foldAll(t, src, span)
+	src.most = 700 // of the 780 that a series has in the window with its neighbourhood
+	if got := foldAll(t, src, span); src.refused == 0 || len(got) != 6 {
+		t.Errorf("%d hours, %d refused", len(got), src.refused)
+	} else if !reflect.DeepEqual(nodesOf(got), nodesOf(want)) {
+		t.Error("halves say something else")
+	}
+	src.most = 10
+	err := Fold(t.Context(), src, nil, gpu.Settings{}, span, func(Chunk) error { return nil })
+	if !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+}
+
+func nodesOf(hours []gpu.ClusterHour) (out [][]gpu.NodeHour) {
+	for _, h := range hours {
+		out = append(out, h.Nodes)
+	}
+	return out
+}
