@@ -35,9 +35,18 @@ type Source interface {
 
 // Description is what a source says of itself.
 type Description struct {
-	Driver  string    // "remote_read" or "openmetrics"
+	Driver  string    // "remote_read", "query" or "openmetrics"
 	Version string    // the server's version, "" where unknown
 	Oldest  time.Time // first instant it holds; zero where unknown
 	Newest  time.Time
+	Forgets bool   // its samples expire, as a server's do: hours before Oldest are lost
 	Detail  string // one sentence for a person
+}
+
+// Partial is a Source that may have been allowed to answer in part.
+type Partial interface {
+	Source
+	// Warnings are the different warnings of a store so far, each saying that an
+	// answer may lack data.
+	Warnings() []string
 }

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Finds the servers that the tests start: Postgres 14 or newer, Prometheus. What is
-# missing is installed as root with apt-get; elsewhere this says how to install it,
-# and fails.
+# Finds the servers that the tests start: Postgres 14 or newer, Prometheus, and a
+# Prometheus 3. What is missing of the first two is installed as root with apt-get;
+# elsewhere this says how to install it, and fails. Prometheus 3 is built from the
+# module whose version go.mod has, into bin/, once: no distribution has it yet.
 #
-#   scripts/servers.sh [--if-easy] postgres|prometheus...
+#   scripts/servers.sh [--if-easy] postgres|prometheus|prometheus3...
 #
 # --if-easy: install where that needs nobody's leave, and be content otherwise.
 set -eu
+cd "$(dirname "$0")/.."
 
 if_easy=
 if [ "${1:-}" = --if-easy ]; then
@@ -43,11 +45,43 @@ find_prometheus() {
 	[ -z "$version" ] || echo "$version at $path"
 }
 
+# The place in which the tests look (internal/promtest).
+find_prometheus3() {
+	path=${GPULEDGER_PROMETHEUS3:-$PWD/bin/prometheus-$module_version}
+	[ ! -x "$path" ] || echo "prometheus, version $module_version at $path"
+}
+
+build_prometheus3() {
+	echo "== building Prometheus 3 of $module_version into bin/ (once, some minutes)"
+	# Its own folder, as go install names the file itself; remove_all_sd leaves the
+	# clients of the clouds out.
+	dir=$PWD/bin/build-prometheus3
+	mkdir -p "$dir"
+	if GOBIN="$dir" GOFLAGS= ${GO:-go} install -tags remove_all_sd -ldflags '-s -w' \
+		"github.com/prometheus/prometheus/cmd/prometheus@$module_version"; then
+		rm -f bin/prometheus-v*
+		mv "$dir/prometheus" "bin/prometheus-$module_version"
+		rmdir "$dir"
+	else
+		rm -rf "$dir"
+		echo "Prometheus 3 could not be built; GPULEDGER_PROMETHEUS3 names one that is there" >&2
+		return 1
+	fi
+}
+
+module_version=$(sed -n 's|^[[:space:]]*github.com/prometheus/prometheus \(v[^ ]*\).*|\1|p' go.mod)
+
 missing=
 for server; do
 	found=$("find_$server")
 	if [ -n "$found" ]; then
 		[ -n "$if_easy" ] || echo "== $found"
+	elif [ "$server" = prometheus3 ]; then
+		[ -z "${GPULEDGER_PROMETHEUS3:-}" ] || {
+			echo "GPULEDGER_PROMETHEUS3=$GPULEDGER_PROMETHEUS3 is no program" >&2
+			exit 1
+		}
+		build_prometheus3
 	else
 		missing="$missing $server"
 	fi

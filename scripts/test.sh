@@ -8,8 +8,17 @@ export GO PKG
 
 sh scripts/servers.sh postgres prometheus || exit 1
 
+# The first time it takes minutes, most of them one linker: the linters run beside it.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+sh scripts/servers.sh prometheus3 >"$log" 2>&1 &
+build=$!
+
 lint=0
 sh scripts/lint.sh || lint=1
+
+wait "$build" || { cat "$log" >&2; exit 1; }
+cat "$log"
 
 # gotestsum runs `go test` and prints its lines; at the end it adds the skipped and
 # the failed tests by name, and the counts.

@@ -10,8 +10,10 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"time"
 
 	promconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/common/model"
 
 	"gpuledger/billing"
 	"gpuledger/billing/aws"
@@ -72,9 +74,35 @@ type MetricsConfig struct {
 	URL     string                       `yaml:"url"`     // prometheus
 	Headers map[string]string            `yaml:"headers"` // prometheus: X-Scope-OrgID, …
 	HTTP    *promconfig.HTTPClientConfig `yaml:"http"`    // prometheus: basic_auth, authorization, oauth2, tls_config, proxy_url
+	SigV4   *prometheus.SigV4            `yaml:"sigv4"`   // prometheus: sign for Amazon Managed Prometheus
+	Google  *prometheus.Google           `yaml:"google"`  // prometheus: tokens for Google Managed Prometheus
 	Match   map[string]string            `yaml:"match"`   // labels that choose the cluster within a shared store
 	Path    string                       `yaml:"path"`    // openmetrics: a file or glob
 	Paths   []string                     `yaml:"paths"`   // openmetrics: several
+
+	Driver       string `yaml:"driver"`        // prometheus: auto | remote_read | query
+	Retention    string `yaml:"retention"`     // prometheus: such as 15d, for servers that do not say
+	AllowPartial bool   `yaml:"allow_partial"` // prometheus: take answers with warnings
+}
+
+// server is the configuration of a Prometheus.
+func (m MetricsConfig) server(dir string) (prometheus.Config, error) {
+	cfg := prometheus.Config{URL: m.URL, Headers: m.Headers, SigV4: m.SigV4, Driver: m.Driver, AllowPartial: m.AllowPartial}
+	if m.HTTP != nil {
+		cfg.HTTP = *m.HTTP
+		cfg.HTTP.SetDirectory(dir)
+	}
+	if m.Google != nil {
+		cfg.Google = &prometheus.Google{CredentialsFile: promconfig.JoinDir(dir, m.Google.CredentialsFile)}
+	}
+	if m.Retention != "" {
+		d, err := model.ParseDuration(m.Retention)
+		if err != nil {
+			return cfg, fmt.Errorf("retention %q is not a time like 15d", m.Retention)
+		}
+		cfg.Retention = time.Duration(d)
+	}
+	return cfg, nil
 }
 
 // BillConfig is one bill source.
@@ -153,6 +181,14 @@ func (c *Config) validate() error {
 		case "prometheus":
 			if m.URL == "" {
 				return fmt.Errorf("clusters: %s: metrics.url is missing", cl.Name)
+			}
+			// Settings that contradict each other are the configuration's fault.
+			server, err := m.server(c.dir)
+			if err == nil {
+				err = server.Validate()
+			}
+			if err != nil {
+				return fmt.Errorf("clusters: %s: metrics: %w", cl.Name, err)
 			}
 		case "openmetrics":
 			if m.Path == "" && len(m.Paths) == 0 {
@@ -294,10 +330,9 @@ func (c *Config) source(cl ClusterConfig) (ingest.Source, error) {
 		}
 		return openmetrics.New(openmetrics.Config{Paths: paths, Metrics: append(append([]string(nil), gpu.InventoryMetrics...), gpu.DeviceMetrics...)})
 	}
-	cfg := prometheus.Config{URL: m.URL, Headers: m.Headers}
-	if m.HTTP != nil {
-		cfg.HTTP = *m.HTTP
-		cfg.HTTP.SetDirectory(c.dir)
+	cfg, err := m.server(c.dir)
+	if err != nil {
+		return nil, err
 	}
 	return prometheus.New(cfg)
 }

@@ -157,6 +157,7 @@ type ingestSamples struct {
 	from, to  string
 	cluster   string
 	allowLess bool
+	partial   bool
 }
 
 func (a *app) ingestSamplesCmd() *cobra.Command {
@@ -181,6 +182,7 @@ func (a *app) ingestSamplesCmd() *cobra.Command {
 	f.StringVar(&c.to, "to", "", "end of the span, exclusive")
 	f.StringVar(&c.cluster, "cluster", "", "only this cluster of the configuration")
 	f.BoolVar(&c.allowLess, "allow-less", false, "accept hours with less measured time than is stored")
+	allowPartialFlag(cmd, &c.partial)
 	cmd.MarkFlagsMutuallyExclusive("period", "from")
 	cmd.MarkFlagsRequiredTogether("from", "to")
 	cmd.MarkFlagsOneRequired("period", "from")
@@ -218,6 +220,7 @@ func parseTime(s string) (time.Time, error) {
 }
 
 func (c *ingestSamples) run(ctx context.Context, a *app, cfg *Config, db *database, span period.Span) error {
+	cfg.allowPartial(c.partial)
 	found := false
 	var problems []error
 	for _, cl := range cfg.Clusters {
@@ -280,10 +283,11 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 			return err
 		}
 	}
+	a.sayPartial(cl, src)
 	a.log.Info("samples loaded", "cluster", cl.Name, "span", asked.String(), "driver", about.Driver, "hours", len(todo), "node_hours", total.NodeHours, "changed", total.Changed)
 	lost := 0
 	for _, h := range asked.Hours() { // a server forgets; files hold what they hold
-		if about.Driver == "remote_read" && h.Before(held.Start) && !covered[h.Unix()] {
+		if about.Forgets && h.Before(held.Start) && !covered[h.Unix()] {
 			lost++
 		}
 	}
@@ -291,6 +295,27 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 		return incompletef("%d hours from %s are older than what %s holds (from %s); they are lost to this source", lost, asked.Start.Format(time.RFC3339), cl.Name, about.Oldest.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// sayPartial logs what a source that may answer in part warned of.
+func (a *app) sayPartial(cl ClusterConfig, src ingest.Source) {
+	if p, ok := src.(ingest.Partial); ok {
+		for _, w := range p.Warnings() {
+			a.log.Warn("samples may be missing: "+w, "cluster", cl.Name)
+		}
+	}
+}
+
+// allowPartialFlag is for the commands that read samples.
+func allowPartialFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "allow-partial", false, "take samples from a store that warns of partial data (as metrics.allow_partial)")
+}
+
+// allowPartial does for every cluster what its allow_partial would.
+func (c *Config) allowPartial(yes bool) {
+	for i := range c.Clusters {
+		c.Clusters[i].Metrics.AllowPartial = c.Clusters[i].Metrics.AllowPartial || yes
+	}
 }
 
 func (a *app) sampleLocks(cl ClusterConfig, s period.Span) []string {

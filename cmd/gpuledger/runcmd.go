@@ -15,7 +15,8 @@ import (
 
 // runAll is what cron or the CronJob calls.
 type runAll struct {
-	period string
+	period  string
+	partial bool
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -37,10 +38,14 @@ something failed or does not tie out.`,
 					return &exitError{exitUsage, err}
 				}
 			}
-			return a.withDatabase(cmd.Context(), func(cfg *Config, db *database) error { return a.runAll(cmd.Context(), cfg, db, only) })
+			return a.withDatabase(cmd.Context(), func(cfg *Config, db *database) error {
+				cfg.allowPartial(c.partial)
+				return a.runAll(cmd.Context(), cfg, db, only)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&c.period, "period", "", "only this month")
+	allowPartialFlag(cmd, &c.partial)
 	return cmd
 }
 
@@ -158,7 +163,7 @@ func (a *app) runSamples(ctx context.Context, cfg *Config, db *database, cl Clus
 	span := only.Span()
 	if only.IsZero() {
 		from := about.Oldest
-		if oldest := a.now().Add(-maxBacklog); from.Before(oldest) && about.Driver == "remote_read" {
+		if oldest := a.now().Add(-maxBacklog); from.Before(oldest) && about.Forgets {
 			from = oldest
 		}
 		span = period.Span{Start: from, End: a.now()}

@@ -88,10 +88,7 @@ func (c *collector) flush() error {
 	var key strings.Builder
 	series := gpu.Series{Labels: make(map[string]string, len(labels)), Samples: samples}
 	for _, l := range labels {
-		key.WriteString(l.Name)
-		key.WriteByte(0xff) // never in UTF-8
-		key.WriteString(l.Value)
-		key.WriteByte(0xff)
+		writeKey(&key, l.Name, l.Value)
 		switch {
 		case l.Name == "__name__":
 			series.Metric = l.Value
@@ -169,7 +166,8 @@ func (c *collector) addChunk(chunk *prompb.Chunk) error {
 	if err != nil {
 		return fmt.Errorf("a chunk of unknown kind %d: %w", chunk.Type, err)
 	}
-	c.samples = slices.Grow(c.samples, ch.NumSamples())
+	// A sample takes two bits at least: a chunk may say that it holds more than it can.
+	c.samples = slices.Grow(c.samples, min(ch.NumSamples(), 4*len(chunk.Data)))
 	c.it = ch.Iterator(c.it)
 	for c.it.Next() == chunkenc.ValFloat {
 		c.add(c.it.At())

@@ -10,6 +10,9 @@ import (
 
 	"github.com/golang/snappy"
 	"github.com/prometheus/prometheus/prompb"
+
+	"gpuledger/gpu"
+	"gpuledger/ingest"
 )
 
 // StripStreaming turns a remote read request into one of the older kind.
@@ -39,3 +42,27 @@ func StripStreaming(t *testing.T, r *http.Request) {
 
 // SetRetryInterval shortens the pauses of tests.
 func (s *Source) SetRetryInterval(d time.Duration) { s.retryInterval = d }
+
+// SetNow sets the clock.
+func (s *Source) SetNow(now func() time.Time) { s.now = now }
+
+// The decoders, which take what servers send.
+func DecodeChunks(body []byte, start, end int64, fn func(gpu.Series) error) error {
+	if err := checkFrames(body); err != nil {
+		return err
+	}
+	return decodeChunks(body, start, end, fn)
+}
+
+func DecodeSamples(body []byte, start, end int64, fn func(gpu.Series) error) error {
+	return decodeSamples(body, start, end, fn)
+}
+
+func DecodeMatrix(r io.Reader, start, end int64) ([]gpu.Series, []string, error) {
+	return decodeMatrix(r, start, end)
+}
+
+func DecodeSeries(r io.Reader) ([]gpu.Series, []string, error) { return decodeSeries(r) }
+
+// Selector is the selector in PromQL.
+func Selector(sel ingest.Selector) string { return selector(sel) }

@@ -81,6 +81,9 @@ func want(all []gpu.Series, sel ingest.Selector, span period.Span) []gpu.Series 
 		for name, value := range sel.Equal {
 			match = match && s.Labels[name] == value
 		}
+		for name, values := range sel.OneOf {
+			match = match && slices.Contains(values, s.Labels[name])
+		}
 		if !match {
 			continue
 		}
@@ -125,11 +128,15 @@ func newSource(t testing.TB, cfg prometheus.Config) *prometheus.Source {
 	return s
 }
 
-// TestSameFromServerAndFile reads the same series through a real Prometheus and
-// through an OpenMetrics file.
+// TestSameFromServerAndFile reads the same series through every real Prometheus by
+// every driver, and through an OpenMetrics file.
 func TestSameFromServerAndFile(t *testing.T) {
+	promtest.Each(t, testSame)
+}
+
+func testSame(t *testing.T, which promtest.Server) {
 	all := fleet()
-	server := promtest.Start(t, all)
+	server := which.Start(t, all)
 	var text bytes.Buffer
 	if err := openmetrics.Write(&text, all); err != nil {
 		t.Fatal(err)
@@ -146,7 +153,9 @@ func TestSameFromServerAndFile(t *testing.T) {
 		"chunks": newSource(t, prometheus.Config{URL: server}),
 		"file":   file,
 		// Only answers the older kind: a proxy takes the newer one off the request.
-		"samples": newSource(t, prometheus.Config{URL: samplesOnly(t, server)}),
+		"samples":  newSource(t, prometheus.Config{URL: samplesOnly(t, server)}),
+		"query":    newSource(t, prometheus.Config{URL: server, Driver: prometheus.Query}),
+		"fallback": newSource(t, prometheus.Config{URL: without(t, server, 404, "/api/v1/read")}),
 	}
 	milli := func(from, to time.Duration) period.Span {
 		return period.Span{Start: hour.Start.Add(from), End: hour.Start.Add(to)}
@@ -168,25 +177,79 @@ func TestSameFromServerAndFile(t *testing.T) {
 		{"empty", ingest.Selector{Metrics: metrics}, milli(0, 0)},
 		{"before", ingest.Selector{Metrics: metrics}, milli(-1000*time.Hour, -999*time.Hour)},
 		{"nothing asked", ingest.Selector{}, hour},
+		{"one of", ingest.Selector{Metrics: metrics, OneOf: map[string][]string{"gpu": {"3", "11", "99"}}}, hour},
+		{"one of odd", ingest.Selector{Metrics: metrics, OneOf: map[string][]string{"value": {"~|^$.*", `back\slash\n`}}}, hour},
+		{"one of none", ingest.Selector{Metrics: metrics, OneOf: map[string][]string{"gpu": {}}}, hour},
+		{"one millisecond of one", ingest.Selector{Metrics: metrics}, milli(3599999*time.Millisecond, time.Hour)},
 	} {
 		expect := want(all, c.sel, c.span)
 		for name, s := range sources {
 			if d := cmp.Diff(expect, selectAll(t, s, c.sel, c.span)); d != "" {
 				t.Errorf("%s from %s: (-want +got)\n%.2000s", c.name, name, d)
 			}
+			checkList(t, c.name+" from "+name, s, c.sel, c.span, expect)
 		}
 	}
-	d, err := sources["chunks"].Describe(context.Background())
-	// A server built from source without a release's flags has an empty version.
-	if err != nil || !strings.Contains(body(t, server+"/api/v1/status/buildinfo"), `"version":"`+d.Version+`"`) || d.Driver != "remote_read" || !d.Oldest.Equal(day) {
-		t.Errorf("%+v %v, want a version and oldest %v", d, err, day)
+	for name, driver := range map[string]string{"chunks": "remote_read", "query": "query", "fallback": "query", "file": "openmetrics"} {
+		d, err := sources[name].Describe(context.Background())
+		if err != nil || d.Driver != driver || d.Forgets != (name != "file") {
+			t.Errorf("%s: %+v %v", name, d, err)
+		}
+		// A server built from source without a release's flags has an empty version.
+		if name != "file" && (!strings.Contains(body(t, server+"/api/v1/status/buildinfo"), `"version":"`+d.Version+`"`) || !d.Oldest.Equal(day)) {
+			t.Errorf("%s: %+v, want a version and oldest %v", name, d, day)
+		}
 	}
 	stop := errors.New("enough")
 	for name, s := range sources {
-		if err := s.Select(context.Background(), ingest.Selector{Metrics: metrics}, hour, func(gpu.Series) error { return stop }); err != stop {
+		n := 0
+		if err := s.Select(context.Background(), ingest.Selector{Metrics: metrics}, hour, func(gpu.Series) error { n++; return stop }); err != stop || n != 1 {
+			t.Errorf("%s: got %v after %d, want the callback's own error", name, err, n)
+		}
+		if err := s.List(context.Background(), ingest.Selector{Metrics: metrics}, hour, func(gpu.Series) error { return stop }); err != stop {
 			t.Errorf("%s: got %v, want the callback's own error", name, err)
 		}
 	}
+}
+
+// checkList: every series with samples in the span is listed, once, and with all its
+// labels. Others may be: a server lists what its blocks hold.
+func checkList(t *testing.T, what string, s ingest.Source, sel ingest.Selector, span period.Span, selected []gpu.Series) {
+	t.Helper()
+	listed := map[string]bool{}
+	if err := s.List(context.Background(), sel, span, func(x gpu.Series) error {
+		key := x.Metric + fmt.Sprint(x.Labels)
+		if listed[key] || len(x.Samples) > 0 || !slices.Contains(sel.Metrics, x.Metric) {
+			t.Errorf("%s: lists %s %v with %d samples", what, x.Metric, x.Labels, len(x.Samples))
+		}
+		listed[key] = true
+		return nil
+	}); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	for _, x := range selected {
+		if !listed[x.Metric+fmt.Sprint(x.Labels)] {
+			t.Errorf("%s: does not list %s %v", what, x.Metric, x.Labels)
+		}
+	}
+}
+
+// without forwards to server, which seems to have none of the endpoints.
+func without(t *testing.T, server string, code int, endpoints ...string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(u)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains(endpoints, r.URL.Path) {
+			http.Error(w, "not here", code)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	return front.URL
 }
 
 func body(t *testing.T, url string) string {
@@ -246,21 +309,4 @@ func TestPrefixAndLogin(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "check the credentials") || strings.Contains(err.Error(), "hush") {
 		t.Errorf("got %v", err)
 	}
-}
-
-func BenchmarkSelect(b *testing.B) {
-	all := fleet()
-	s := newSource(b, prometheus.Config{URL: promtest.Start(b, all)})
-	n := 0
-	for b.Loop() {
-		n = 0
-		err := s.Select(context.Background(), ingest.Selector{Metrics: metrics}, period.Span{Start: day, End: day.Add(24 * time.Hour)}, func(x gpu.Series) error {
-			n += len(x.Samples)
-			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
 }

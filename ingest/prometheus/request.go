@@ -3,16 +3,12 @@ package prometheus
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/golang/snappy"
@@ -23,7 +19,7 @@ const readPath = "api/v1/read"
 
 // remoteRead sends one query and returns the whole response, and whether it is
 // of the streamed kind.
-func (s *Source) remoteRead(ctx context.Context, q *prompb.Query) (body []byte, streamed bool, err error) {
+func (s *Source) remoteRead(ctx context.Context, q *prompb.Query, probe bool) (body []byte, streamed bool, err error) {
 	msg := prompb.ReadRequest{
 		Queries: []*prompb.Query{q},
 		AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{
@@ -35,7 +31,7 @@ func (s *Source) remoteRead(ctx context.Context, q *prompb.Query) (body []byte, 
 		return nil, false, fmt.Errorf("prometheus: encode the request: %w", err)
 	}
 	payload := snappy.Encode(nil, raw)
-	resp, err := s.retry(ctx, readPath, func(ctx context.Context) (*http.Request, error) {
+	err = s.retry(ctx, request{path: readPath, probe: probe, build: func(ctx context.Context) (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint(readPath).String(), bytes.NewReader(payload))
 		if err != nil {
 			return nil, err
@@ -44,62 +40,90 @@ func (s *Source) remoteRead(ctx context.Context, q *prompb.Query) (body []byte, 
 		req.Header.Set("Content-Type", "application/x-protobuf")
 		req.Header.Set("X-Prometheus-Remote-Read-Version", "0.1.0")
 		return req, nil
-	}, func(r *response) error {
-		switch r.mediaType {
+	}, read: func(mediaType string, r io.Reader) error {
+		check := checkSamples
+		switch mediaType {
 		case "application/x-streamed-protobuf":
-			return checkFrames(r.body)
+			check, streamed = checkFrames, true
 		case "application/x-protobuf":
-			return checkSamples(r.body)
+			streamed = false
+		default:
+			return backoff.Permanent(notThe("remote read", mediaType))
 		}
-		return backoff.Permanent(fmt.Errorf("it answers with %q, which is not remote read: check the URL and whether a proxy asks for a login", r.mediaType))
-	})
-	if err != nil {
-		return nil, false, err
+		if body, err = readAll(r); err != nil {
+			return err
+		}
+		return check(body)
+	}})
+	return body, streamed, err
+}
+
+// notThe is the error of a response of another kind.
+func notThe(what, mediaType string) error {
+	return fmt.Errorf("it answers with %q, which is not %s: %w", mediaType, what, errOtherKind)
+}
+
+func readAll(r io.Reader) ([]byte, error) {
+	var buf bytes.Buffer
+	if n, err := buf.ReadFrom(r); err != nil {
+		return nil, fmt.Errorf("the response is cut short after %d bytes: %w", n, err)
 	}
-	return resp.body, resp.mediaType == "application/x-streamed-protobuf", nil
+	return buf.Bytes(), nil
 }
 
-// response is a whole response of status 200.
-type response struct {
-	mediaType string
-	body      []byte
+// request is one request with what its answer has to be.
+type request struct {
+	path  string
+	build func(context.Context) (*http.Request, error)
+	// read takes the body of an answer of status 200 apart, anew at each try.
+	read  func(mediaType string, body io.Reader) error
+	probe bool // asks for nothing, so that less can't be asked for
 }
 
-// retry sends a request until an answer passes check: again after a failed
-// connection, a response that is cut short, 429 and 5xx, and never after another
-// 4xx, which would be the same again.
-func (s *Source) retry(ctx context.Context, path string, build func(context.Context) (*http.Request, error), check func(*response) error) (*response, error) {
+// retry sends a request until its answer is read: again after a failed connection,
+// a response that is cut short or damaged, 429 and 5xx, and never after another 4xx,
+// which would be the same again. What is too slow twice is too large.
+func (s *Source) retry(ctx context.Context, q request) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval = s.retryInterval
-	tries := 0
-	resp, err := backoff.Retry(ctx, func() (*response, error) {
+	tries, slow := 0, 0
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		tries++
-		resp, err := s.attempt(ctx, build)
-		if err == nil && check != nil {
-			err = check(resp)
+		err := s.attempt(ctx, q)
+		if errors.Is(err, errSlow) && !q.probe {
+			if slow++; slow == maxSlow {
+				err = backoff.Permanent(fmt.Errorf("%w: %w", err, ErrTooLarge))
+			}
 		}
-		return resp, err
+		return struct{}{}, err
 	}, backoff.WithBackOff(pause), backoff.WithMaxTries(s.cfg.MaxTries), backoff.WithMaxElapsedTime(s.cfg.MaxRetryTime))
 	if err == nil {
-		return resp, nil
+		return nil
 	}
 	var permanent *backoff.PermanentError
 	if errors.As(err, &permanent) { // the last try is returned as it is
 		err = permanent.Unwrap()
 	}
-	where := strings.TrimSuffix(s.shown, "/") + "/" + path
 	if tries > 1 {
-		return nil, fmt.Errorf("prometheus: %s: after %d tries: %w", where, tries, err)
+		err = fmt.Errorf("after %d tries: %w", tries, err)
 	}
-	return nil, fmt.Errorf("prometheus: %s: %w", where, err)
+	return s.at(q.path, err)
 }
 
-func (s *Source) attempt(ctx context.Context, build func(context.Context) (*http.Request, error)) (*response, error) {
+// maxSlow is after how many answers that did not come in time a request is too large.
+const maxSlow = 2
+
+// at says where an error comes from, without any secret.
+func (s *Source) at(path string, err error) error {
+	return s.secrets.clean(fmt.Errorf("prometheus: %s/%s: %w", strings.TrimSuffix(s.shown, "/"), path, err))
+}
+
+func (s *Source) attempt(ctx context.Context, q request) error {
 	try, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	req, err := build(try)
+	req, err := q.build(try)
 	if err != nil {
-		return nil, backoff.Permanent(err)
+		return backoff.Permanent(err)
 	}
 	req.Header.Set("User-Agent", "gpuledger")
 	for name, value := range s.cfg.Headers {
@@ -107,109 +131,37 @@ func (s *Source) attempt(ctx context.Context, build func(context.Context) (*http
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return nil, s.explain(ctx, err)
+		return s.explain(ctx, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, statusError(resp)
-	}
-	body, err := readAll(resp, s.cfg.MaxResponseBytes)
-	if err != nil {
-		return nil, s.explain(ctx, err)
+		return statusError(resp)
 	}
 	mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil {
 		mediaType = "" // shown as such
 	}
-	return &response{mediaType, body}, nil
-}
-
-func readAll(resp *http.Response, limit int64) ([]byte, error) {
-	var buf bytes.Buffer
-	if resp.ContentLength > 0 && resp.ContentLength <= limit {
-		buf.Grow(int(resp.ContentLength) + bytes.MinRead)
+	err = q.read(mediaType, &limited{r: resp.Body, limit: s.cfg.MaxResponseBytes})
+	var refused *apiError
+	if errors.As(err, &refused) {
+		return refused.classed("")
 	}
-	n, err := buf.ReadFrom(io.LimitReader(resp.Body, limit+1))
 	if err != nil {
-		return nil, fmt.Errorf("the response is cut short after %d bytes: %w", n, err)
+		return s.explain(ctx, err)
 	}
-	if n > limit {
-		return nil, backoff.Permanent(fmt.Errorf("the response is larger than %d bytes: %w", limit, ErrTooLarge))
-	}
-	return buf.Bytes(), nil
+	return nil
 }
 
-// explain makes an error of the transport safe to show and says what to do.
-func (s *Source) explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return backoff.Permanent(cause)
-	}
-	var urlErr *url.Error
-	if errors.As(err, &urlErr) { // it repeats the URL, and its query may hold a token
-		err = urlErr.Err
-	}
-	var permanent *backoff.PermanentError
-	if errors.As(err, &permanent) {
-		return err
-	}
-	var cert *tls.CertificateVerificationError
-	if errors.As(err, &cert) {
-		return backoff.Permanent(fmt.Errorf("its certificate is not trusted: %w: set tls_config.ca_file", err))
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no complete answer within %s: %w", s.cfg.Timeout, err)
-	}
-	return err
+// limited refuses to read more than a limit.
+type limited struct {
+	r        io.Reader
+	n, limit int64
 }
 
-// retryAfter carries the server's wish to backoff.Retry without showing it.
-type retryAfter struct {
-	err  error
-	wish *backoff.RetryAfterError
-}
-
-func (e *retryAfter) Error() string   { return e.err.Error() }
-func (e *retryAfter) Unwrap() []error { return []error{e.err, e.wish} }
-
-func statusError(resp *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 300)) // only to show
-	detail := strings.Join(strings.Fields(strings.ToValidUTF8(string(text), "?")), " ")
-	if strings.HasPrefix(detail, "<") {
-		detail = "a web page"
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	if l.n += int64(n); l.n > l.limit {
+		return 0, backoff.Permanent(fmt.Errorf("the response is larger than %d bytes: %w", l.limit, ErrTooLarge))
 	}
-	err := fmt.Errorf("%s: %s", resp.Status, detail)
-	if detail == "" {
-		err = errors.New(resp.Status)
-	}
-	code := resp.StatusCode
-	switch {
-	case code == http.StatusTooManyRequests, code >= 500 && code != http.StatusNotImplemented:
-		if wait, ok := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
-			return &retryAfter{err, &backoff.RetryAfterError{Duration: wait}}
-		}
-		return err
-	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		err = fmt.Errorf("%w: check the credentials and headers of this source", err)
-	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed, code == http.StatusNotImplemented:
-		if strings.HasSuffix(resp.Request.URL.Path, readPath) {
-			err = fmt.Errorf("%w: %w", err, ErrNoRemoteRead)
-		}
-	case code == http.StatusRequestEntityTooLarge, code == http.StatusUnprocessableEntity,
-		code == http.StatusBadRequest && strings.Contains(detail, "limit"):
-		err = fmt.Errorf("%w: %w", err, ErrTooLarge)
-	case code < 400:
-		err = fmt.Errorf("%w: give the URL that it leads to", err)
-	}
-	return backoff.Permanent(err)
-}
-
-// parseRetryAfter reads seconds or a date.
-func parseRetryAfter(text string, now time.Time) (time.Duration, bool) {
-	if n, err := strconv.Atoi(text); err == nil && n >= 0 && n < 1<<31 {
-		return time.Duration(n) * time.Second, true
-	}
-	if t, err := http.ParseTime(text); err == nil {
-		return max(0, t.Sub(now)), true
-	}
-	return 0, false
+	return n, err
 }

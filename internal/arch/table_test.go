@@ -53,7 +53,8 @@ var testSupport = []string{"internal/anyfleet", "internal/arch", "internal/golde
 // service's client in one place, so that it can be replaced there. The longest
 // prefix counts; one that is not here fails the test.
 var modules = map[string][]string{
-	"github.com/aws/aws-sdk-go-v2":                   {"objstore"},
+	"github.com/aws/aws-sdk-go-v2":                   {"objstore", "ingest/prometheus"}, // there the signer, for Amazon Managed Prometheus
+	"github.com/aws/aws-sdk-go-v2/service/s3":        {"objstore"},
 	"github.com/aws/smithy-go":                       {"objstore"},
 	"github.com/fergusstrange/embedded-postgres":     {"warehouse/localpg"},
 	"github.com/jackc/pgx/v5":                        {"warehouse", "internal/pgtest"},
@@ -61,12 +62,14 @@ var modules = map[string][]string{
 	"github.com/parquet-go/parquet-go":               {"internal/parquetio"},
 	"github.com/pressly/goose/v3":                    {"warehouse"},
 	"github.com/prometheus/common/config":            {"ingest/prometheus", "cmd/gpuledger"},
+	"github.com/prometheus/common/model":             {"ingest/prometheus", "cmd/gpuledger"}, // durations such as 15d
 	"github.com/prometheus/prometheus/prompb":        {"ingest/prometheus"},
 	"github.com/prometheus/prometheus/tsdb/chunkenc": {"ingest/prometheus"},
 	"github.com/prometheus/prometheus/tsdb":          {"internal/promtest"},
 	"github.com/prometheus/prometheus/model/labels":  {"internal/promtest"},
 	"github.com/spf13/cobra":                         {"cmd/gpuledger"},
-	"go.yaml.in/yaml/v3":                             {"policy"}, // strict decoding, also of gpuledger.yaml
+	"go.yaml.in/yaml/v3":                             {"policy", "ingest/prometheus"}, // strict decoding, also of gpuledger.yaml; a server's configuration
+	"golang.org/x/oauth2":                            {"ingest/prometheus"},           // tokens for Google Managed Prometheus
 	"pgregory.net/rapid":                             {"internal/anyfleet"},
 
 	// Small tools, but not in the packages that only calculate.

@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -23,9 +25,58 @@ import (
 	"gpuledger/gpu"
 )
 
-// EnvBinary names the environment variable with the path of the prometheus to
-// use. Without it, the one on PATH is taken.
-const EnvBinary = "GPULEDGER_PROMETHEUS"
+// EnvBinary and EnvBinary3 name the environment variables with the paths of the
+// prometheus to use. Without the first, the one on PATH is taken; without the
+// second, the one that scripts/servers.sh builds.
+const (
+	EnvBinary  = "GPULEDGER_PROMETHEUS"
+	EnvBinary3 = "GPULEDGER_PROMETHEUS3"
+)
+
+// Server is one Prometheus to test with.
+type Server struct {
+	Name string // for the names of tests
+	path string
+}
+
+// Each runs a test with every Prometheus that gpuledger is tested with: the one on
+// PATH (2.42 on Debian 12), and one of version 3. Where one is missing the test
+// fails, or under -short is skipped.
+func Each(t *testing.T, test func(t *testing.T, server Server)) {
+	t.Helper()
+	t.Run("installed", func(t *testing.T) { test(t, Server{"installed", Binary(t)}) })
+	t.Run("version3", func(t *testing.T) { test(t, Version3(t)) })
+}
+
+// Version3 is a Prometheus of version 3.
+func Version3(t testing.TB) Server {
+	t.Helper()
+	name := os.Getenv(EnvBinary3)
+	if name == "" {
+		name = built(t)
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		missing(t, fmt.Sprintf("a Prometheus 3 for tests: %v\nbuild it (sh scripts/servers.sh prometheus3) or set %s", err, EnvBinary3))
+	}
+	return Server{"version3", path}
+}
+
+// built is where scripts/servers.sh puts the server of the version that go.mod has.
+func built(t testing.TB) string {
+	t.Helper()
+	_, here, _, ok := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(here), "..", "..")
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if !ok || err != nil {
+		t.Fatalf("find the version of Prometheus: %v", err)
+	}
+	m := regexp.MustCompile(`(?m)^\s*github\.com/prometheus/prometheus (v\S+)`).FindSubmatch(text)
+	if m == nil {
+		t.Fatal("go.mod has no github.com/prometheus/prometheus")
+	}
+	return filepath.Join(root, "bin", "prometheus-"+string(m[1]))
+}
 
 // Binary finds prometheus. Where there is none the test fails, or under -short
 // is skipped.
@@ -36,21 +87,37 @@ func Binary(t testing.TB) string {
 		name = "prometheus"
 	}
 	path, err := exec.LookPath(name)
-	if err == nil {
-		return path
+	if err != nil {
+		missing(t, fmt.Sprintf("a Prometheus for tests: %v\ninstall one (apt-get install prometheus) or set %s", err, EnvBinary))
 	}
+	return path
+}
+
+func missing(t testing.TB, text string) {
+	t.Helper()
 	if testing.Short() {
-		t.Skipf("-short and no Prometheus: %v", err)
+		t.Skip("-short and " + text)
 	}
-	t.Fatalf("a Prometheus for tests: %v\ninstall one (apt-get install prometheus) or set %s", err, EnvBinary)
-	return ""
+	t.Fatal(text)
+}
+
+// Start serves the series by the Prometheus on PATH.
+func Start(t testing.TB, series []gpu.Series, args ...string) string {
+	t.Helper()
+	return Server{"installed", Binary(t)}.Start(t, series, args...)
 }
 
 // Start serves the series by a Prometheus on 127.0.0.1 until the test ends, and
 // returns its URL. Samples of any age are kept. Args are further flags.
-func Start(t testing.TB, series []gpu.Series, args ...string) string {
+func (s Server) Start(t testing.TB, series []gpu.Series, args ...string) string {
 	t.Helper()
-	bin := Binary(t)
+	return s.StartWith(t, "global: {}\n", series, args...)
+}
+
+// StartWith does the same with a configuration.
+func (s Server) StartWith(t testing.TB, config string, series []gpu.Series, args ...string) string {
+	t.Helper()
+	bin := s.path
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	if err := os.Mkdir(data, 0o755); err != nil {
@@ -60,7 +127,7 @@ func Start(t testing.TB, series []gpu.Series, args ...string) string {
 		t.Fatalf("write blocks for Prometheus: %v", err)
 	}
 	conf := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(conf, []byte("global: {}\n"), 0o644); err != nil {
+	if err := os.WriteFile(conf, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	// Another process may take the port between our look and Prometheus' start.
