@@ -35,7 +35,7 @@ var (
 		"or give the URL of a Prometheus (behind Thanos: the one beside a sidecar), Mimir or Cortex")
 	// ErrTooLarge reports that the server or the limit on a response refuses the
 	// amount asked for: a shorter span or fewer metrics may pass.
-	ErrTooLarge = errors.New("more data than one request may have: ask for a shorter span or fewer series")
+	ErrTooLarge = ingest.ErrTooLarge
 	// ErrPartial reports an answer that by the server's own warning may lack data.
 	ErrPartial = errors.New("the answer may be partial (--allow-partial takes it as it is)")
 
