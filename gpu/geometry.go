@@ -134,7 +134,7 @@ func scrapesOf(instances []*part) scrapes {
 	for _, p := range instances {
 		times = unionTimes(times, p.times)
 	}
-	return newScrapes(times, instances[0].every())
+	return newScrapes(times, instances[0].interval)
 }
 
 // of is when the part was seen.

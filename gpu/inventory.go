@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"math"
 	"path"
 	"slices"
@@ -174,6 +175,9 @@ func sameTimes(a, b []Sample) bool {
 	if len(a) != len(b) {
 		return false
 	}
+	if len(a) == 0 || &a[0] == &b[0] { // series share what they have in common
+		return true
+	}
 	for i := range a {
 		if a[i].UnixMilli != b[i].UnixMilli {
 			return false
@@ -186,7 +190,7 @@ func (inv *Inventory) addNode(s Series, sc scrapes) {
 	name := workloadLabel(s.Labels, "node")
 	if name == "" {
 		if s.Metric == "kube_node_info" { // of no node: when the target was scraped
-			inv.covered = union(append(inv.covered, sc.presence(s.Samples, func(float64) bool { return true })...))
+			inv.covered = union(append(inv.covered, sc.presence(s.Samples, false)...))
 		}
 		return
 	}
@@ -198,7 +202,7 @@ func (inv *Inventory) addNode(s Series, sc scrapes) {
 	last := lastValue(s)
 	switch s.Metric {
 	case "kube_node_info":
-		seen := sc.presence(s.Samples, func(float64) bool { return true })
+		seen := sc.presence(s.Samples, false)
 		n.present = union(append(n.present, seen...))
 		inv.covered = union(append(inv.covered, seen...))
 		if id := s.Labels["provider_id"]; id != "" {
@@ -227,7 +231,7 @@ func (inv *Inventory) addNode(s Series, sc scrapes) {
 	case "kube_node_status_condition":
 		if s.Labels["condition"] == "Ready" && s.Labels["status"] == "true" {
 			n.hasReady = true
-			n.ready = union(append(n.ready, sc.presence(s.Samples, func(v float64) bool { return v == 1 })...))
+			n.ready = union(append(n.ready, sc.presence(s.Samples, true)...))
 		}
 	}
 }
@@ -347,13 +351,13 @@ func lastValue(s Series) float64 {
 // which a source returns them. Of two label sets of one object the one that held longest
 // in the hour wins, of two as long the later: what came after it belongs to the next.
 func order(series []Series, hour interval) {
-	type ranked struct {
-		Series
-		held int
-		last int64
+	type rank struct {
+		at, held int
+		last     int64
 	}
-	all := make([]ranked, len(series))
-	for i, s := range series {
+	ranks := make([]rank, len(series))
+	for i := range series {
+		s := &series[i]
 		if s.Key == "" {
 			s.Prepare()
 		}
@@ -361,25 +365,30 @@ func order(series []Series, hour interval) {
 			return sort.Search(len(s.Samples), func(k int) bool { return s.Samples[k].UnixMilli*1000 >= t })
 		}
 		n := before(hour.end)
-		all[i] = ranked{s, n - before(hour.start), math.MinInt64}
+		ranks[i] = rank{i, n - before(hour.start), math.MinInt64}
 		if n > 0 {
-			all[i].last = s.Samples[n-1].UnixMilli
+			ranks[i].last = s.Samples[n-1].UnixMilli
 		}
 	}
-	sort.SliceStable(all, func(i, j int) bool {
-		a, b := &all[i], &all[j]
-		switch {
-		case a.Metric != b.Metric:
-			return a.Metric < b.Metric
-		case a.held != b.held:
-			return a.held < b.held
-		case a.last != b.last:
-			return a.last < b.last
+	slices.SortFunc(ranks, func(x, y rank) int {
+		a, b := &series[x.at], &series[y.at]
+		if c := strings.Compare(a.Metric, b.Metric); c != 0 {
+			return c
 		}
-		return a.Key < b.Key
+		switch {
+		case x.held != y.held:
+			return x.held - y.held
+		case x.last != y.last:
+			return cmp.Compare(x.last, y.last)
+		}
+		if c := strings.Compare(a.Key, b.Key); c != 0 {
+			return c
+		}
+		return x.at - y.at
 	})
-	for i := range all {
-		series[i] = all[i].Series
+	all := slices.Clone(series)
+	for i, r := range ranks {
+		series[i] = all[r.at]
 	}
 }
 

@@ -23,15 +23,17 @@ type part struct {
 	own  []bool   // some pod's figure is its own
 	pods []podTrack
 
-	usable  uint64 // largest used + free seen at one instant
-	total   uint64
-	reserve uint64
-	// gaps are those between samples of one series: where two exporters or replicas scrape
-	// one device a second apart, the gaps between their merged samples say nothing.
-	gaps   []int64               // ms
-	limits map[podRef]limit      // the most each pod may use, where something enforces it
-	named  map[podRef]limit      // pods that series without a figure for the part name
-	claims map[podRef][]claimRef // DRA claims by pod
+	interval time.Duration // of the scrapes
+	usable   uint64        // largest used + free seen at one instant
+	total    uint64
+	reserve  uint64
+	// scraped are the series of used memory by when they have samples. Gaps are looked at
+	// within a series: where two exporters or replicas scrape one device a second apart,
+	// the gaps between their merged samples say nothing.
+	scraped []scraped
+	limits  map[podRef]limit      // the most each pod may use, where something enforces it
+	named   map[podRef]limit      // pods that series without a figure for the part name
+	claims  map[podRef][]claimRef // DRA claims by pod
 }
 
 // absent marks an instant at which there is no figure.
@@ -50,6 +52,12 @@ type podTrack struct {
 	ref    podRef
 	values []uint64
 	slots  int // the most client slots seen at once; 0: no slot label
+}
+
+// scraped is a number of series with samples at the same times.
+type scraped struct {
+	samples []Sample
+	series  int
 }
 
 // addTrack adds a series with its accepted figures.
@@ -153,22 +161,27 @@ func (p *part) addLimit(ref podRef, share string, times []int64, values []uint64
 	}
 }
 
-func (p *part) addGaps(samples []Sample) {
-	p.gaps = slices.Grow(p.gaps, len(samples))
-	for i := 1; i < len(samples); i++ {
-		p.gaps = append(p.gaps, samples[i].UnixMilli-samples[i-1].UnixMilli)
+func (p *part) addScraped(samples []Sample) {
+	for i := range p.scraped {
+		if sameTimes(samples, p.scraped[i].samples) {
+			p.scraped[i].series++
+			return
+		}
 	}
+	p.scraped = append(p.scraped, scraped{samples, 1})
 }
 
 // finish brings the tracks together.
 func (p *part) finish() {
+	p.interval = p.every()
+	var bare, free, used column
 	for i := range p.tracks {
 		switch t := &p.tracks[i]; {
 		case t.free:
-			p.free = larger(p.free, t.values)
+			free.add(t.values)
 			continue
 		case !t.named:
-			p.bare = larger(p.bare, t.values)
+			bare.add(t.values)
 		case t.own:
 			if p.own == nil {
 				p.own = make([]bool, len(p.times))
@@ -178,9 +191,11 @@ func (p *part) finish() {
 			}
 			continue // counted with its pod's other containers below
 		}
-		p.used = larger(p.used, p.tracks[i].values)
+		used.add(p.tracks[i].values)
 	}
-	p.finishPods()
+	p.bare, p.free = bare.values, free.values
+	p.finishPods(&used)
+	p.used = used.values
 	for i := range p.free {
 		if p.used != nil && p.used[i] != absent && p.free[i] != absent {
 			p.usable = max(p.usable, p.used[i]+p.free[i])
@@ -191,26 +206,35 @@ func (p *part) finish() {
 	}
 }
 
-// larger is the larger of two columns at each instant; it never changes either.
-func larger(a, b []uint64) []uint64 {
-	if a == nil {
-		return b
-	}
-	out := make([]uint64, len(a))
-	for i := range a {
-		switch {
-		case a[i] == absent:
-			out[i] = b[i]
-		case b[i] == absent:
-			out[i] = a[i]
-		default:
-			out[i] = max(a[i], b[i])
-		}
-	}
-	return out
+// column gathers the largest figure at each instant. It never changes what is added.
+type column struct {
+	values []uint64
+	own    bool // values may be changed
 }
 
-func (p *part) finishPods() {
+func (c *column) add(values []uint64) {
+	if c.values == nil {
+		c.values = values
+		return
+	}
+	if !c.own {
+		c.values, c.own = slices.Clone(c.values), true
+	}
+	for i, v := range values {
+		if v != absent && (c.values[i] == absent || v > c.values[i]) {
+			c.values[i] = v
+		}
+	}
+}
+
+// larger is the larger of two columns at each instant.
+func larger(a, b []uint64) []uint64 {
+	c := column{values: a}
+	c.add(b)
+	return c.values
+}
+
+func (p *part) finishPods(used *column) {
 	byRef := map[podRef][]*track{}
 	var order []podRef
 	for i := range p.tracks {
@@ -237,7 +261,7 @@ func (p *part) finishPods() {
 		}
 		if len(own) > 0 {
 			sum := sumOfShares(own)
-			p.used = larger(p.used, sum)
+			used.add(sum)
 			pt.values = instead(sum, pt.values)
 		}
 		p.pods = append(p.pods, pt)
@@ -317,11 +341,24 @@ func slotsAtOnce(tracks []*track) int {
 // every is the scrape interval of the part: the median of the gaps in its series, the
 // smaller of two in the middle, for what is missing makes gaps longer and nothing shorter.
 func (p *part) every() time.Duration {
-	if len(p.gaps) == 0 {
+	if len(p.scraped) == 1 {
+		if d := observedInterval(p.scraped[0].samples); d > 0 {
+			return d
+		}
+	}
+	var gaps []int64
+	for _, s := range p.scraped {
+		for range s.series {
+			for i := 1; i < len(s.samples); i++ {
+				gaps = append(gaps, s.samples[i].UnixMilli-s.samples[i-1].UnixMilli)
+			}
+		}
+	}
+	if len(gaps) == 0 {
 		return intervalOf(p.times)
 	}
-	slices.Sort(p.gaps)
-	return time.Duration(p.gaps[(len(p.gaps)-1)/2]) * time.Millisecond
+	slices.Sort(gaps)
+	return time.Duration(gaps[(len(gaps)-1)/2]) * time.Millisecond
 }
 
 func intervalOf(times []int64) time.Duration {
@@ -337,7 +374,7 @@ func intervalOf(times []int64) time.Duration {
 }
 
 // coverage is when the part has samples of any kind.
-func (p *part) coverage() []interval { return covered(p.times, p.every()) }
+func (p *part) coverage() []interval { return covered(p.times, p.interval) }
 
 // slab hands out columns from larger pieces: a fold needs very many.
 type slab struct {

@@ -51,7 +51,7 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 	case "kube_pod_info":
 		if node := workloadLabel(s.Labels, "node"); node != "" {
 			p.Node = node
-			p.seen = union(append(p.seen, sc.presence(s.Samples, func(float64) bool { return true })...))
+			p.seen = union(append(p.seen, sc.presence(s.Samples, false)...))
 		}
 	case "kube_pod_labels":
 		p.Labels = prefixed(s.Labels, "label_")
@@ -76,7 +76,7 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 		p.hasPhase = true
 		if ph := s.Labels["phase"]; ph == "Running" || ph == "Pending" {
 			// A Pending pod with a node holds its devices: it is pulling its image.
-			p.running = union(append(p.running, sc.presence(s.Samples, func(v float64) bool { return v == 1 })...))
+			p.running = union(append(p.running, sc.presence(s.Samples, true)...))
 		}
 	case "kube_pod_container_resource_requests":
 		if p.Node == "" {

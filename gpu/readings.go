@@ -32,7 +32,7 @@ func newReadings(p *part) *readings {
 	if p == nil {
 		return r
 	}
-	r.every, r.times = p.every(), p.times
+	r.every, r.times = p.interval, p.times
 	r.classify(p)
 	device := p.bare
 	if !r.perPod && p.used != nil { // then it is the device's, whoever is named with it

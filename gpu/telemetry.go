@@ -130,9 +130,13 @@ func (d *device) add(s Series, how reading, hour interval, slot string, slab *sl
 		}
 	default:
 		if p != nil && fam == famUsed {
-			p.addGaps(s.Samples)
+			p.addScraped(s.Samples)
 		}
-		times, values := d.accepted(s.Samples, how, slab)
+		var known []int64
+		if p != nil {
+			known = p.times
+		}
+		times, values := d.accepted(s.Samples, how, slab, known)
 		switch fam {
 		case famReserved:
 			p.reserve = max(p.reserve, largest(values))
@@ -175,9 +179,23 @@ const (
 )
 
 // accepted converts a series' values to bytes, with their times in Unix µs, and leaves
-// out what can be no measurement.
-func (d *device) accepted(samples []Sample, how reading, slab *slab) (times []int64, values []uint64) {
-	times, values = slab.times(len(samples)), slab.values(len(samples))
+// out what can be no measurement. The times are the known ones, where they are the same.
+func (d *device) accepted(samples []Sample, how reading, slab *slab, known []int64) (times []int64, values []uint64) {
+	values = slab.values(len(samples))
+	if len(samples) != len(known) {
+		known = nil
+	}
+	if known == nil {
+		times = slab.times(len(samples))
+	}
+	// apart copies the times so far, once the series turns out to have its own.
+	apart := func(n int) {
+		if known != nil {
+			times = slab.times(len(samples))
+			copy(times, known[:n])
+			known = nil
+		}
+	}
 	// What is below this in whole units needs no closer look.
 	plain := float64(d.capacity()) / how.unit
 	if how.unit != 1 {
@@ -186,7 +204,13 @@ func (d *device) accepted(samples []Sample, how reading, slab *slab) (times []in
 	unit := uint64(how.unit)
 	n := 0
 	for _, x := range samples {
-		times[n] = x.UnixMilli * 1000
+		at := x.UnixMilli * 1000
+		if known == nil {
+			times[n] = at
+		} else if known[n] != at {
+			apart(n)
+			times[n] = at
+		}
 		if x.Value >= 0 && x.Value < plain {
 			if whole := uint64(x.Value); float64(whole) == x.Value {
 				values[n] = whole * unit
@@ -197,7 +221,12 @@ func (d *device) accepted(samples []Sample, how reading, slab *slab) (times []in
 		if v, ok := d.accept(x.Value, how); ok {
 			values[n] = uint64(v)
 			n++
+		} else {
+			apart(n)
 		}
+	}
+	if known != nil {
+		return known, values[:n:n]
 	}
 	return times[:n:n], values[:n:n]
 }

@@ -146,9 +146,19 @@ func total(in []interval) int64 {
 type scrapes struct {
 	times []int64
 	hold  int64
+	last  *lastPresence
 }
 
-func newScrapes(times []int64, every time.Duration) scrapes { return scrapes{times, holdOf(every)} }
+// lastPresence is what presence said last: many series share their samples.
+type lastPresence struct {
+	samples []Sample
+	ones    bool
+	present []interval
+}
+
+func newScrapes(times []int64, every time.Duration) scrapes {
+	return scrapes{times, holdOf(every), &lastPresence{}}
+}
 
 // within is the time that some of the target's scrapes stand for, joined where they
 // touch. Times are ascending; one that is no scrape of the target counts for nothing.
@@ -182,16 +192,23 @@ func (sc scrapes) within(times []int64) []interval {
 }
 
 // presence turns the samples of an "exists while sampled" series, such as
-// kube_pod_info, into the intervals in which it existed with a wanted value. A
-// scrape of the target without the series says that it did not exist.
-func (sc scrapes) presence(samples []Sample, want func(float64) bool) []interval {
+// kube_pod_info, into the intervals in which it existed, or with ones in which it was 1.
+// A scrape of the target without the series says that it did not exist.
+func (sc scrapes) presence(samples []Sample, ones bool) []interval {
+	if len(samples) == 0 {
+		return nil
+	}
+	if l := sc.last; len(l.samples) == len(samples) && &l.samples[0] == &samples[0] && l.ones == ones {
+		return l.present
+	}
 	times := make([]int64, 0, len(samples))
 	for _, s := range samples {
-		if want(s.Value) {
+		if !ones || s.Value == 1 {
 			times = append(times, s.UnixMilli*1000)
 		}
 	}
-	return sc.within(times)
+	*sc.last = lastPresence{samples, ones, sc.within(times)}
+	return sc.last.present
 }
 
 // unionTimes merges ascending times.

@@ -14,9 +14,10 @@ import (
 const Lag = 10 * time.Minute
 
 const (
-	// samplesPerRead is about how many samples of devices one read brings: what is held
-	// in memory does not grow with the fleet or the span.
-	samplesPerRead = 1_000_000
+	// samplesPerRead is about how many samples of devices one read brings, beside some
+	// times as many of the inventory: what is held in memory does not grow with the fleet
+	// or the span.
+	samplesPerRead = 300_000
 	// maxHoursPerRead bounds the window of one read.
 	maxHoursPerRead = 6
 	// maxHoursPerPlan is for how long a plan of groups is made: series come and go.

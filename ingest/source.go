@@ -20,8 +20,9 @@ type Selector struct {
 // Source reads true samples with their true timestamps from one telemetry store.
 type Source interface {
 	// Select calls fn once for each matching series with samples in the span
-	// (start inclusive, end exclusive). The series is fn's to keep. Series come
-	// in no particular order. An error from fn stops the read.
+	// (start inclusive, end exclusive). The series is fn's to keep, and not to change:
+	// several may share their samples. Series come in no particular order. An error
+	// from fn stops the read.
 	Select(ctx context.Context, sel Selector, span period.Span, fn func(gpu.Series) error) error
 
 	// List calls fn once for each matching series that may have samples in the span,

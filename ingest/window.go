@@ -219,16 +219,12 @@ func halves(sel Selector) (a, b Selector, ok bool) {
 	return a, b, false
 }
 
-// request reads series. Many say the same at the same times, as those of a pod's labels
-// do: such share their samples.
+// request reads series.
 func (w *reading) request(ctx context.Context, sel Selector, span period.Span) ([]gpu.Series, error) {
 	sel.Equal = w.equal
 	var out []gpu.Series
 	var samples int64
 	err := w.src.Select(ctx, sel, span, func(s gpu.Series) error {
-		if n := len(out); n > 0 && slices.Equal(out[n-1].Samples, s.Samples) {
-			s.Samples = out[n-1].Samples
-		}
 		s.Prepare()
 		samples += int64(len(s.Samples))
 		out = append(out, s)

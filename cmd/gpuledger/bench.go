@@ -214,6 +214,7 @@ func (c *benchSamples) foldAll(ctx context.Context, src ingest.Source) (r benchR
 	if err != nil {
 		return r, err
 	}
+	defer collectLess()()
 	rec := &recorder{Source: src, log: json.NewEncoder(f)}
 	nodeHours := 0
 	err = ingest.Fold(ctx, rec, nil, gpu.Settings{}, c.span(), func(ch ingest.Chunk) error {

@@ -58,6 +58,7 @@ type collector struct {
 	fn         func(gpu.Series) error
 	labels     []prompb.Label
 	samples    []gpu.Sample
+	before     []gpu.Sample        // of the series delivered last
 	seen       map[string]struct{} // label sets that were delivered
 	it         chunkenc.Iterator
 }
@@ -106,7 +107,27 @@ func (c *collector) flush() error {
 		return nil
 	}
 	series.Samples = inOrder(samples)
+	// Many series say the same at the same times, as those of a pod's labels do.
+	if sameSamples(series.Samples, c.before) {
+		series.Samples, c.samples = c.before, samples[:0]
+	}
+	c.before = series.Samples
 	return c.fn(series)
+}
+
+// maxGrow bounds the room that is made for samples which a header only promises.
+const maxGrow = 1 << 16
+
+func sameSamples(a, b []gpu.Sample) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // inOrder sorts where overlapping chunks (replicas, backfilled blocks) need it,
@@ -145,6 +166,13 @@ func decodeChunks(body []byte, start, end int64, fn func(gpu.Series) error) erro
 			if err := c.begin(s.Labels); err != nil {
 				return err
 			}
+			n := 0
+			for _, chunk := range s.Chunks {
+				if len(chunk.Data) >= 2 {
+					n += int(binary.BigEndian.Uint16(chunk.Data))
+				}
+			}
+			c.samples = slices.Grow(c.samples, min(n, maxGrow))
 			for i := range s.Chunks {
 				if err := c.addChunk(&s.Chunks[i]); err != nil {
 					return err
