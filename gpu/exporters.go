@@ -1,9 +1,71 @@
 package gpu
 
 import (
-	"sort"
+	_ "embed" // the table of exporters
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 )
+
+// ExporterMetric is one metric of an exporter, and how it is read. The presets are such,
+// and so is what a user adds.
+type ExporterMetric struct {
+	Preset string
+	Name   string
+	Is     string // used, free, reserved, total, limit; gpu_util, engine_active, sm_active, dram_active; present
+	Unit   string // MiB, bytes; percent, ratio, ratio_or_percent
+	Of     string // auto, device, copies, process, pod; see data/exporters.tsv
+	// Labels are the exporter's names for uuid, index, model, node, namespace, pod,
+	// container, pod_uid, slot, vdevice, mig_id and mig_profile, where they differ from
+	// dcgm-exporter's.
+	Labels map[string]string
+	amd    bool
+}
+
+//go:embed data/exporters.tsv
+var exportersTSV string
+
+var presets = sync.OnceValue(func() []ExporterMetric {
+	all, err := parseExporters(exportersTSV)
+	if err != nil {
+		panic(err) // the table is part of the binary and read by a test
+	}
+	return all
+})
+
+// Presets returns how the metrics of known exporters are read.
+func Presets() []ExporterMetric { return slices.Clone(presets()) }
+
+// defaultPresets are read unless settings name others: all but dcgm-per-process, which
+// dcgm tells by itself.
+var defaultPresets = []string{"dcgm", "hami", "hami-legacy", "runai", "nvidia-smi", "amd", "gke", "aws-container-insights", "k8s-gpu-exporter", "my-gpu-exporter"}
+
+func parseExporters(text string) (all []ExporterMetric, err error) {
+	err = eachRow(text, 6, func(f []string) error {
+		m := ExporterMetric{Preset: f[0], Name: f[1], Is: f[2], Unit: f[3], Of: f[4]}
+		switch f[5] {
+		case "-":
+		case "amd":
+			m.amd = true
+		default:
+			m.Labels = map[string]string{}
+			for _, pair := range strings.Split(f[5], ",") {
+				ours, theirs, ok := strings.Cut(pair, "=")
+				if !ok {
+					return fmt.Errorf("label %q", pair)
+				}
+				m.Labels[ours] = theirs
+			}
+		}
+		all = append(all, m)
+		_, err := m.reading()
+		return err
+	})
+	return all, err
+}
 
 type family int
 
@@ -16,66 +78,144 @@ const (
 	famLimit // the most a pod may use: HAMi
 	famUtil
 	famEngine
-	famPower // only that it is there: a GPU without memory series may still be seen
+	famSM
+	famDRAM
+	famPresent // only that it is there: a GPU without memory series may still be seen
 )
+
+var familyNames = map[string]family{
+	"used": famUsed, "free": famFree, "reserved": famReserved, "total": famTotal, "limit": famLimit,
+	"gpu_util": famUtil, "engine_active": famEngine, "sm_active": famSM, "dram_active": famDRAM, "present": famPresent,
+}
 
 // memory reports whether the family's values are sizes.
 func (f family) memory() bool { return f >= famUsed && f <= famLimit }
 
-// reading says how one metric of one exporter is read.
-type reading struct {
-	fam    family
-	unit   float64           // bytes (or ratio) of one unit of the value
-	labels map[string]string // canonical label → the exporter's, where they differ
-	ownPod bool              // the figure is the pod's own, never the device's
-	amd    bool
-}
+// activity reports whether they are shares of time.
+func (f family) activity() bool { return f >= famUtil && f <= famDRAM }
 
 const mib = float64(1 << 20)
 
-// The labels of HAMi's monitor: since 2.9, and before it or with --legacy-metrics.
-var (
-	hamiLabels   = map[string]string{"UUID": "device_uuid", "namespace": "namespace", "pod": "pod", "container": "container", "vdevice": "vdevice_index"}
-	hamiLegacy   = map[string]string{"UUID": "deviceuuid", "namespace": "podnamespace", "pod": "podname", "container": "ctrname", "node": "nodeid", "vdevice": "vdeviceid"}
-	amdReading   = func(f family, unit float64) reading { return reading{fam: f, unit: unit, amd: true} }
-	exporterData = map[string]reading{
-		// dcgm-exporter, in MiB before 4.9 and in bytes after (reference/gpu-telemetry.md §1.1, §1.2).
-		"DCGM_FI_DEV_FB_USED":           {fam: famUsed, unit: mib},
-		"DCGM_FI_DEV_FB_FREE":           {fam: famFree, unit: mib},
-		"DCGM_FI_DEV_FB_RESERVED":       {fam: famReserved, unit: mib},
-		"DCGM_FI_DEV_FB_TOTAL":          {fam: famTotal, unit: mib},
-		"DCGM_FI_DEV_FB_USED_BYTES":     {fam: famUsed, unit: 1},
-		"DCGM_FI_DEV_FB_FREE_BYTES":     {fam: famFree, unit: 1},
-		"DCGM_FI_DEV_FB_RESERVED_BYTES": {fam: famReserved, unit: 1},
-		"DCGM_FI_DEV_FB_CAPACITY_BYTES": {fam: famTotal, unit: 1},
-		"DCGM_FI_DEV_GPU_UTIL":          {fam: famUtil, unit: 0.01},
-		"DCGM_FI_PROF_GR_ENGINE_ACTIVE": {fam: famEngine, unit: 1},
-		"DCGM_FI_DEV_POWER_USAGE":       {fam: famPower, unit: 1},
-		// HAMi: what a container uses and may use of a card.
-		"hami_vgpu_memory_used_bytes":       {fam: famUsed, unit: 1, labels: hamiLabels, ownPod: true},
-		"hami_vgpu_memory_limit_bytes":      {fam: famLimit, unit: 1, labels: hamiLabels, ownPod: true},
-		"hami_gpu_memory_limit_bytes":       {fam: famTotal, unit: 1, labels: map[string]string{"UUID": "device_uuid"}},
-		"vGPU_device_memory_usage_in_bytes": {fam: famUsed, unit: 1, labels: hamiLegacy, ownPod: true},
-		"vGPU_device_memory_limit_in_bytes": {fam: famLimit, unit: 1, labels: hamiLegacy, ownPod: true},
-		"GPUDeviceMemoryLimit":              {fam: famTotal, unit: 1, labels: hamiLegacy},
-		// AMD device-metrics-exporter: megabytes that are MiB.
-		"gpu_used_vram":  amdReading(famUsed, mib),
-		"gpu_free_vram":  amdReading(famFree, mib),
-		"gpu_total_vram": amdReading(famTotal, mib),
-	}
-)
+var units = map[string]float64{"MiB": mib, "bytes": 1, "percent": 0.01, "ratio": 1, "ratio_or_percent": 1}
 
-// DeviceMetrics are the exporter families that are read.
-var DeviceMetrics = metricNames()
+// reading says how one metric of one exporter is read.
+type reading struct {
+	fam    family
+	unit   float64 // bytes, or ratio, of one unit of the value
+	either bool    // a ratio, or percent where a value is above 1
+	of     string
+	labels map[string]string // canonical label → the exporter's, where they differ
+	amd    bool
+}
 
-func metricNames() []string {
-	out := make([]string, 0, len(exporterData))
-	for name := range exporterData {
-		out = append(out, name)
+// canonicalLabels are dcgm-exporter's names, as the rest of the package has them, for
+// those of ExporterMetric.Labels.
+var canonicalLabels = map[string]string{
+	"uuid": "UUID", "index": "gpu", "model": "modelName", "node": "node", "namespace": "namespace", "pod": "pod", "container": "container",
+	"pod_uid": "pod_uid", "slot": "vgpu", "vdevice": "vdevice", "mig_id": "GPU_I_ID", "mig_profile": "GPU_I_PROFILE",
+}
+
+func (m ExporterMetric) reading() (reading, error) {
+	r := reading{fam: familyNames[m.Is], unit: units[m.Unit], either: m.Unit == "ratio_or_percent", of: m.Of, amd: m.amd}
+	size := m.Unit == "MiB" || m.Unit == "bytes"
+	switch {
+	case m.Name == "":
+		return r, fmt.Errorf("a metric without a name")
+	case r.fam == famNone:
+		return r, fmt.Errorf("%s: is: %q is none of %s", m.Name, m.Is, strings.Join(slices.Sorted(maps.Keys(familyNames)), ", "))
+	case r.unit == 0 || r.fam.memory() != size:
+		return r, fmt.Errorf("%s: unit: %q is not one of %s", m.Name, m.Unit, m.Is)
+	case !slices.Contains([]string{"auto", "device", "copies", "process", "pod"}, m.Of):
+		return r, fmt.Errorf("%s: of: %q is not auto, device, copies, process or pod", m.Name, m.Of)
+	case r.fam == famLimit && m.Of != "pod":
+		return r, fmt.Errorf("%s: a limit is of a pod", m.Name)
 	}
-	sort.Strings(out)
+	if m.Labels != nil {
+		r.labels = map[string]string{}
+	}
+	for ours, theirs := range m.Labels {
+		name, ok := canonicalLabels[ours]
+		if !ok || theirs == "" {
+			return r, fmt.Errorf("%s: labels: %q is none of %s", m.Name, ours, strings.Join(slices.Sorted(maps.Keys(canonicalLabels)), ", "))
+		}
+		r.labels[name] = theirs
+	}
+	return r, nil
+}
+
+// readings are how metrics are read, by name.
+type exporters map[string]reading
+
+var defaultExporters = sync.OnceValue(func() exporters {
+	e, err := Settings{}.exporterTable()
+	if err != nil {
+		panic(err)
+	}
+	return e
+})
+
+// exporters returns how the settings read metrics; CheckExporters says what is wrong
+// with them.
+func (s Settings) exporters() exporters {
+	if s.Presets == nil && s.Exporters == nil {
+		return defaultExporters()
+	}
+	e, err := s.exporterTable()
+	if err != nil {
+		return defaultExporters()
+	}
+	return e
+}
+
+// CheckExporters reports what is wrong with the presets and metrics of the settings.
+func (s Settings) CheckExporters() error {
+	_, err := s.exporterTable()
+	return err
+}
+
+func (s Settings) exporterTable() (exporters, error) {
+	names := s.Presets
+	if names == nil {
+		names = defaultPresets
+	}
+	out := exporters{}
+	for _, name := range names {
+		found := false
+		for _, m := range presets() {
+			if m.Preset == name {
+				found = true
+				out[m.Name], _ = m.reading()
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("no preset %q; there are %s", name, strings.Join(presetNames(), ", "))
+		}
+	}
+	for _, m := range s.Exporters {
+		r, err := m.reading()
+		if err != nil {
+			return nil, err
+		}
+		out[m.Name] = r
+	}
+	return out, nil
+}
+
+func presetNames() []string {
+	var out []string
+	for _, m := range presets() {
+		if !slices.Contains(out, m.Preset) {
+			out = append(out, m.Preset)
+		}
+	}
 	return out
 }
+
+// DeviceMetrics are the exporters' metrics that the settings read, in order.
+func (s Settings) DeviceMetrics() []string { return slices.Sorted(maps.Keys(s.exporters())) }
+
+// DeviceMetrics are those of the default settings.
+var DeviceMetrics = Settings{}.DeviceMetrics()
 
 // canonical gives a series the labels that the rest of the package knows.
 func (r reading) canonical(s Series) Series {
@@ -83,13 +223,20 @@ func (r reading) canonical(s Series) Series {
 	case r.amd:
 		s.Labels = amdLabels(s.Labels)
 	case r.labels != nil:
-		l := make(map[string]string, len(r.labels))
-		for name, theirs := range r.labels {
-			if v := s.Labels[theirs]; v != "" {
+		l := make(map[string]string, len(s.Labels))
+		for _, name := range canonicalLabels {
+			theirs, ok := r.labels[name]
+			if !ok {
+				theirs = name
+				if name == "GPU_I_ID" || name == "GPU_I_PROFILE" || name == "vgpu" || name == "UUID" || name == "gpu" {
+					continue // of another meaning, if it is there at all
+				}
+			}
+			if v := workloadLabel(s.Labels, theirs); v != "" {
 				l[name] = v
 			}
 		}
-		for _, name := range []string{"node", "kubernetes_node", "instance"} {
+		for _, name := range []string{"node", "kubernetes_node", "node_name", "instance", "Hostname", "hostname"} {
 			if l[name] == "" && s.Labels[name] != "" {
 				l[name] = s.Labels[name]
 			}
@@ -99,53 +246,23 @@ func (r reading) canonical(s Series) Series {
 	return s
 }
 
-// amdLabels translates the AMD exporter's labels. A card without a UUID is known by
-// its serial number, or by its place in its host; a compute partition (DPX, QPX, CPX)
-// is an instance of its card.
-func amdLabels(l map[string]string) map[string]string {
-	out := map[string]string{}
-	for k, v := range l {
-		out[k] = v
+// device is the UUID of the device of a canonical series, with the replica that an
+// exporter may have written behind it; "" where it has none.
+func (r reading) device(s Series) (uuid, slot string) {
+	uuid, slot = replicaOf(first(s.Labels, "UUID", "uuid"))
+	if bareUUID.MatchString(uuid) { // nvidia-smi exporters leave the prefix out
+		uuid = "GPU-" + uuid
 	}
-	uuid := first(l, "gpu_uuid", "serial_number")
-	if uuid == "" {
-		uuid = l["hostname"] + "/gpu-" + l["gpu_id"]
-	}
-	out["UUID"] = "AMD-" + uuid
-	out["modelName"] = amdModel(first(l, "card_series", "card_model"))
-	if kind := strings.ToLower(l["gpu_compute_partition_type"]); amdPartitions[kind] > 1 {
-		out["GPU_I_ID"] = first(l, "gpu_partition_id", "gpu_id")
-		out["GPU_I_PROFILE"] = kind
-		if memory := l["gpu_memory_partition_type"]; memory != "" {
-			out["GPU_I_PROFILE"] += "-" + strings.ToLower(memory)
-		}
-	}
-	return out
+	return uuid, slot
 }
 
-// amdPartitions is how many compute partitions a card has in each mode.
-var amdPartitions = map[string]int{"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
+var bareUUID = regexp.MustCompile(`^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// amdPartitionCount reads the count back from a profile such as cpx-nps4.
-func amdPartitionCount(profile string) int {
-	kind, _, _ := strings.Cut(profile, "-")
-	if n := amdPartitions[kind]; n > 1 {
-		return n
+// indexOf is the place of a device in its node, of a series that has no UUID for it:
+// "0" of 0 or nvidia0; "" where there is none.
+func (r reading) indexOf(s Series) string {
+	if r.labels == nil || r.labels["gpu"] == "" {
+		return ""
 	}
-	return 0
-}
-
-// amdModel finds the product in a card's series: "… [Instinct MI300X OAM]".
-func amdModel(series string) string {
-	upper := strings.ToUpper(series)
-	if i := strings.Index(upper, "MI"); i >= 0 {
-		end := i + 2
-		for end < len(upper) && (upper[end] >= '0' && upper[end] <= '9' || upper[end] == 'X') {
-			end++
-		}
-		if end > i+2 {
-			return "AMD INSTINCT " + upper[i:end]
-		}
-	}
-	return series
+	return strings.TrimPrefix(s.Labels["gpu"], "nvidia")
 }

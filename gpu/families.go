@@ -96,12 +96,12 @@ func PodKey(s Series) string {
 
 // NamedPod is the pod that a series of a device names: namespace/name, name and UID; all
 // "" where it names none.
-func NamedPod(s Series) (key, name, uid string) {
-	how, known := exporterData[s.Metric]
-	if !known {
+func (s Settings) NamedPod(x Series) (key, name, uid string) {
+	how, known := s.exporters()[x.Metric]
+	if !known || how.of == "device" {
 		return "", "", ""
 	}
-	ref, ok := podOf(how.canonical(s))
+	ref, ok := podOf(how.canonical(x))
 	if !ok {
 		return "", "", ""
 	}

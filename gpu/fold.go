@@ -18,7 +18,7 @@ const Neighbourhood = 15 * time.Minute
 func FoldHour(inventory, devices []Series, hour time.Time, settings Settings) ClusterHour {
 	span := period.Span{Start: hour, End: hour.Add(time.Hour)}
 	inv := NewInventory(inventory, settings, span)
-	tel := NewTelemetry(devices, inv, span)
+	tel := NewTelemetry(devices, inv, span, settings)
 	out := ClusterHour{Hour: hour, CoveredMicros: total(intersect(inv.covered, []interval{spanMicros(span)})), Unplaced: tel.Unplaced(), Inventory: inv}
 	for _, name := range gpuNodes(inv, tel) {
 		if c, ok := inv.Nodes[name].clash(spanMicros(span)); ok {
@@ -342,14 +342,15 @@ func (f *nodeFold) uuidOf(pp *placedPart) string {
 }
 
 func (f *nodeFold) deviceOf(pp *placedPart) Device {
-	d := Device{UUID: f.uuidOf(pp), GPUUtil: -1, EngineActive: -1}
+	d := Device{UUID: f.uuidOf(pp), GPUUtil: -1, EngineActive: -1, SMActive: -1, DRAMActive: -1}
 	m, known := f.modelOf(pp)
 	if pp.dev == nil {
 		d.Model, d.RawModel, d.TotalBytes = m.Name, m.Name, m.TotalBytes
 		return d
 	}
 	d.RawModel, d.Model = pp.dev.rawModel, NormalizeModel(pp.dev.rawModel)
-	d.GPUUtil, d.EngineActive, d.Dropped = pp.dev.util.value(), pp.dev.engine.value(), pp.dev.dropped
+	a := &pp.dev.active
+	d.GPUUtil, d.EngineActive, d.SMActive, d.DRAMActive, d.Dropped = a[0].value(), a[1].value(), a[2].value(), a[3].value(), pp.dev.dropped
 	if known {
 		d.TotalBytes = m.TotalBytes
 	}

@@ -29,23 +29,27 @@ var deviceLabels = []string{"UUID", "uuid", "device_uuid", "deviceuuid", "gpu_uu
 // Groups sorts the series of devices, without their samples, into as many groups as
 // there are sets of nodes that share no device. The inventory holds the nodes, and the
 // pods that NamesOfPods asks for. Nodes with GPUs and no series are groups too.
-func Groups(inv *Inventory, devices []Series) []Group {
-	sets := disjoint{}
+func Groups(inv *Inventory, devices []Series, settings Settings) []Group {
+	table, sets := settings.exporters(), disjoint{}
 	type chosen struct{ set, metric, label, value string }
 	var all []chosen
 	for _, s := range devices {
-		how, known := exporterData[s.Metric]
+		how, known := table[s.Metric]
 		if !known {
 			continue
 		}
 		c := how.canonical(s)
-		uuid, _ := replicaOf(first(c.Labels, "UUID", "uuid"))
-		if uuid == "" {
+		nodes := nodesOf(c, inv)
+		key := ""
+		if uuid, _ := how.device(c); uuid != "" {
+			key = "device " + uuid
+		} else if how.indexOf(c) != "" && len(nodes) > 0 {
+			key = "node " + nodes[0]
+		} else {
 			continue
 		}
-		key := "device " + uuid
 		sets.find(key)
-		for _, n := range nodesOf(c, inv) {
+		for _, n := range nodes {
 			sets.join(key, "node "+n)
 		}
 		label := ""
@@ -147,10 +151,10 @@ func sortedKeys(set map[string]bool) []string {
 }
 
 // NamesOfPods are the names of pods by which alone the node of some device can be told.
-func NamesOfPods(inv *Inventory, devices []Series) []string {
-	set := map[string]bool{}
+func NamesOfPods(inv *Inventory, devices []Series, settings Settings) []string {
+	table, set := settings.exporters(), map[string]bool{}
 	for _, s := range devices {
-		how, known := exporterData[s.Metric]
+		how, known := table[s.Metric]
 		if !known {
 			continue
 		}

@@ -285,6 +285,11 @@ type Settings struct {
 	Resources []string
 	// Modes override the sharing mode by node pool; the first match wins.
 	Modes []ModeOverride
+	// Presets are the exporters that are read, of data/exporters.tsv; nil: all that do
+	// not exclude each other. Of two that have a metric, the later reads it.
+	Presets []string `json:",omitempty"`
+	// Exporters are further metrics, or other readings of the presets'.
+	Exporters []ExporterMetric `json:",omitempty"`
 	// Usage reads what pods use of CPU and memory, from cAdvisor.
 	Usage bool
 }

@@ -130,10 +130,12 @@ type Device struct {
 	RawModel      string
 	TotalBytes    uint64
 	ReservedBytes uint64
-	GPUUtil       float64 // mean of GPU_UTIL over its samples, 0 to 1; -1 without samples
-	EngineActive  float64 // mean of GR_ENGINE_ACTIVE, 0 to 1; -1 without samples
-	Dropped       map[string]int64
-	Partitions    []Partition
+	// Means over samples, 0 to 1; -1 without any. They are of different things: a kernel ran
+	// at all (GPU_UTIL), an engine was busy (GR_ENGINE_ACTIVE), the multiprocessors had
+	// work (SM_ACTIVE), memory was read or written (DRAM_ACTIVE: bandwidth, not capacity).
+	GPUUtil, EngineActive, SMActive, DRAMActive float64
+	Dropped                                     map[string]int64
+	Partitions                                  []Partition
 }
 
 // PodUse is what a pod on the node asked of CPU and memory while it lived.

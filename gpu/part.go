@@ -42,6 +42,7 @@ const absent = math.MaxUint64
 // track is one series: its figures in bytes at the part's instants.
 type track struct {
 	free, own, named bool
+	process, copies  bool // what the exporter is said to do, whatever the figures look like
 	ref              podRef
 	slot, share      string
 	values           []uint64
@@ -52,6 +53,8 @@ type podTrack struct {
 	ref    podRef
 	values []uint64
 	slots  int // the most client slots seen at once; 0: no slot label
+	// What the exporter is said to do.
+	process, copies bool
 }
 
 // scraped is a number of series with samples at the same times.
@@ -250,6 +253,7 @@ func (p *part) finishPods(used *column) {
 		pt := podTrack{ref: ref, slots: slotsAtOnce(byRef[ref])}
 		var copied, own []*track
 		for _, t := range byRef[ref] {
+			pt.process, pt.copies = pt.process || t.process, pt.copies || t.copies
 			if t.own {
 				own = append(own, t)
 			} else {

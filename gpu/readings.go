@@ -84,18 +84,20 @@ func (r *readings) classify(p *part) {
 			break
 		}
 		bare := p.bare != nil && p.bare[i] != absent
-		n, equal := 0, true
+		n, equal, copies := 0, true, false
 		for k := range p.pods {
 			pt := &p.pods[k]
 			if v := pt.values[i]; v != absent {
 				n++
+				copies = copies || pt.copies
 				// Only an exporter that reports per process keeps the device's own
 				// series beside one that carries a pod's UID.
-				equal = equal && v == p.used[i] && !(pt.ref.uid != "" && bare)
+				equal = equal && (pt.copies || v == p.used[i] && !(pt.ref.uid != "" && bare))
+				r.perPod = r.perPod || pt.process
 			}
 		}
 		switch {
-		case n >= 2 && bare, n >= 2 && !equal, n == 1 && bare && !equal:
+		case n >= 2 && bare && !copies, n >= 2 && !equal, n == 1 && bare && !equal:
 			r.perPod = true
 		case n >= 2:
 			r.copied = true

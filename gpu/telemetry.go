@@ -18,7 +18,7 @@ type device struct {
 	uuid, rawModel string
 	node           string
 	parts          map[partKey]*part
-	util, engine   mean
+	active         [4]mean // by family, from famUtil on
 	alive          []int64 // samples of any instance that prove the GPU is there, Unix µs
 	dropped        map[string]int64
 	checked        string // the model that most was looked up for
@@ -52,17 +52,28 @@ func (m mean) value() float64 {
 
 // NewTelemetry gathers the device series of one hour and its neighbourhood. The
 // inventory helps to find each device's node; it may be empty.
-func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry {
+func NewTelemetry(series []Series, inv *Inventory, hour period.Span, settings Settings) *Telemetry {
 	t := &Telemetry{devices: map[string]*device{}}
+	table := settings.exporters()
 	var slab slab
 	order(series, spanMicros(hour))
+	var byIndex map[string]string
 	for _, s := range series {
-		how, known := exporterData[s.Metric]
+		how, known := table[s.Metric]
 		if !known {
 			continue
 		}
 		s = how.canonical(s)
-		uuid, slot := replicaOf(first(s.Labels, "UUID", "uuid"))
+		node := nodeOf(s, inv, lastTime(s))
+		uuid, slot := how.device(s)
+		if index := how.indexOf(s); uuid == "" && index != "" && node != "" {
+			if byIndex == nil {
+				byIndex = indexes(series, table, inv)
+			}
+			if uuid = byIndex[node+"/"+index]; uuid == "" {
+				uuid = node + "/gpu-" + index
+			}
+		}
 		if uuid == "" {
 			continue
 		}
@@ -74,8 +85,8 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 		if m := s.Labels["modelName"]; m != "" {
 			d.rawModel = m
 		}
-		if n := nodeOf(s, inv, lastTime(s)); n != "" {
-			d.node = n
+		if node != "" {
+			d.node = node
 		}
 		d.add(s, how, spanMicros(hour), slot, &slab)
 	}
@@ -85,6 +96,24 @@ func NewTelemetry(series []Series, inv *Inventory, hour period.Span) *Telemetry 
 		}
 	}
 	return t
+}
+
+// indexes are the UUIDs of devices by node and place in it, as series say that have both.
+func indexes(series []Series, table exporters, inv *Inventory) map[string]string {
+	out := map[string]string{}
+	for _, s := range series {
+		how, known := table[s.Metric]
+		if !known {
+			continue
+		}
+		s = how.canonical(s)
+		uuid, _ := how.device(s)
+		index := strings.TrimPrefix(first(s.Labels, "gpu", "device"), "nvidia")
+		if node := nodeOf(s, inv, lastTime(s)); uuid != "" && index != "" && node != "" {
+			out[node+"/"+index] = uuid
+		}
+	}
+	return out
 }
 
 // part returns the device's part of a key, which it has from now on.
@@ -103,7 +132,7 @@ func (d *device) add(s Series, how reading, hour interval, slot string, slab *sl
 	if instance, ok := claimedInstance(s.Labels); ok {
 		d.part(instance).show(s)
 		s.Labels = map[string]string{} // the figure is the parent's, and no pod's
-	} else if key.gi != "" && (fam == famEngine || fam == famUtil) {
+	} else if key.gi != "" && fam.activity() {
 		d.part(key).show(s)
 	}
 	p := d.parts[key]
@@ -114,15 +143,16 @@ func (d *device) add(s Series, how reading, hour interval, slot string, slab *sl
 		slot = s.Labels["vgpu"]
 	}
 	ref, named := podOf(s)
+	if how.of == "device" { // the pod is the exporter's own
+		ref, named = podRef{}, false
+	}
 	if named && p != nil {
 		p.addClaim(ref, s.Labels)
 	}
 	switch {
-	case fam == famUtil:
-		d.average(&d.util, s, how, hour)
-	case fam == famEngine:
-		d.average(&d.engine, s, how, hour)
-	case fam == famPower:
+	case fam.activity():
+		d.average(&d.active[fam-famUtil], s, how, hour)
+	case fam == famPresent:
 		for _, x := range s.Samples {
 			if _, ok := d.accept(x.Value, how); ok {
 				d.alive = append(d.alive, x.UnixMilli*1000)
@@ -145,8 +175,8 @@ func (d *device) add(s Series, how reading, hour interval, slot string, slab *sl
 		case famLimit:
 			p.addLimit(ref, containerShare(s.Labels), times, values)
 		default:
-			t := track{free: fam == famFree, ref: ref, named: named, slot: slot}
-			if how.ownPod && named && fam == famUsed {
+			t := track{free: fam == famFree, ref: ref, named: named, slot: slot, process: how.of == "process", copies: how.of == "copies"}
+			if how.of == "pod" && named && fam == famUsed {
 				t.own, t.slot, t.share = true, "", containerShare(s.Labels)
 			}
 			p.addTrack(t, times, values)
@@ -155,6 +185,13 @@ func (d *device) add(s Series, how reading, hour interval, slot string, slab *sl
 }
 
 func (d *device) average(m *mean, s Series, how reading, hour interval) {
+	if how.either {
+		for _, x := range s.Samples {
+			if x.Value > 1 && x.Value < blankInt32 {
+				how.unit = units["percent"]
+			}
+		}
+	}
 	for _, x := range s.Samples {
 		if v, ok := d.accept(x.Value, how); ok {
 			at := x.UnixMilli * 1000

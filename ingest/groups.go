@@ -46,17 +46,17 @@ func (f *folding) plan(ctx context.Context, span period.Span) error {
 			break
 		}
 	}
-	if err := list(&devices, Selector{Metrics: gpu.DeviceMetrics}); err != nil {
+	if err := list(&devices, Selector{Metrics: f.settings.DeviceMetrics()}); err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
 	nodes := gpu.NewInventory(slices.Clone(inventory), f.settings, span)
-	for names := range slices.Chunk(gpu.NamesOfPods(nodes, devices), valuesPerRequest) {
+	for names := range slices.Chunk(gpu.NamesOfPods(nodes, devices, f.settings), valuesPerRequest) {
 		for _, label := range []string{"pod", "exported_pod"} {
 			if err := list(&inventory, Selector{Metrics: []string{"kube_pod_info"}, OneOf: map[string][]string{label: names}}); err != nil {
 				return fmt.Errorf("list exporters' pods: %w", err)
 			}
 		}
 	}
-	f.groups = gpu.Groups(gpu.NewInventory(inventory, f.settings, span), devices)
+	f.groups = gpu.Groups(gpu.NewInventory(inventory, f.settings, span), devices, f.settings)
 	return nil
 }

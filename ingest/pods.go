@@ -92,7 +92,7 @@ func (p *podReader) pods(ctx context.Context, metrics []string, label string, va
 func (p *podReader) strangers(devices []gpu.Series) []string {
 	set := map[string]bool{}
 	for _, s := range devices {
-		key, name, uid := gpu.NamedPod(s)
+		key, name, uid := p.settings.NamedPod(s)
 		if name != "" && !p.names[key] && !p.uids[uid] {
 			set[name] = true
 		}

@@ -136,7 +136,9 @@ func nodeHourHash(nh gpu.NodeHour, pods map[string][32]byte) [32]byte {
 	nh.Devices = append([]gpu.Device(nil), nh.Devices...)
 	for i := range nh.Devices {
 		d := &nh.Devices[i]
-		d.GPUUtil, d.EngineActive = math.Round(d.GPUUtil*1e4)/1e4, math.Round(d.EngineActive*1e4)/1e4
+		for _, v := range []*float64{&d.GPUUtil, &d.EngineActive, &d.SMActive, &d.DRAMActive} {
+			*v = math.Round(*v*1e4) / 1e4
+		}
 	}
 	attributes := map[string]string{}
 	for _, uid := range podsOf(nh) {

@@ -1,0 +1,54 @@
+package gpu
+
+import "strings"
+
+// amdLabels translates the AMD exporter's labels. A card without a UUID is known by
+// its serial number, or by its place in its host; a compute partition (DPX, QPX, CPX)
+// is an instance of its card.
+func amdLabels(l map[string]string) map[string]string {
+	out := map[string]string{}
+	for k, v := range l {
+		out[k] = v
+	}
+	uuid := first(l, "gpu_uuid", "serial_number")
+	if uuid == "" {
+		uuid = l["hostname"] + "/gpu-" + l["gpu_id"]
+	}
+	out["UUID"] = "AMD-" + uuid
+	out["modelName"] = amdModel(first(l, "card_series", "card_model"))
+	if kind := strings.ToLower(l["gpu_compute_partition_type"]); amdPartitions[kind] > 1 {
+		out["GPU_I_ID"] = first(l, "gpu_partition_id", "gpu_id")
+		out["GPU_I_PROFILE"] = kind
+		if memory := l["gpu_memory_partition_type"]; memory != "" {
+			out["GPU_I_PROFILE"] += "-" + strings.ToLower(memory)
+		}
+	}
+	return out
+}
+
+// amdPartitions is how many compute partitions a card has in each mode.
+var amdPartitions = map[string]int{"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
+
+// amdPartitionCount reads the count back from a profile such as cpx-nps4.
+func amdPartitionCount(profile string) int {
+	kind, _, _ := strings.Cut(profile, "-")
+	if n := amdPartitions[kind]; n > 1 {
+		return n
+	}
+	return 0
+}
+
+// amdModel finds the product in a card's series: "… [Instinct MI300X OAM]".
+func amdModel(series string) string {
+	upper := strings.ToUpper(series)
+	if i := strings.Index(upper, "MI"); i >= 0 {
+		end := i + 2
+		for end < len(upper) && (upper[end] >= '0' && upper[end] <= '9' || upper[end] == 'X') {
+			end++
+		}
+		if end > i+2 {
+			return "AMD INSTINCT " + upper[i:end]
+		}
+	}
+	return series
+}
