@@ -40,7 +40,7 @@ func (f *folding) window(ctx context.Context, hours []time.Time) error {
 	if err := w.fold(hours, all.series, nil); err != nil {
 		return err
 	}
-	perGroup := max(1, int(samplesPerRead/(f.perSeries*(w.span.Grow(gpu.Neighbourhood).Duration().Hours()))))
+	perGroup := max(1, int(samplesPerRead/(f.perSeries*w.span.Grow(gpu.Neighbourhood).Duration().Hours())))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readsAtOnce)
 	for members := range packed(f.groups, perGroup) {
