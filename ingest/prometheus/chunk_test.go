@@ -44,6 +44,11 @@ func frame(t *testing.T, all ...*prompb.ChunkedSeries) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return frameOf(raw)
+}
+
+// frameOf puts a length and a checksum before a message.
+func frameOf(raw []byte) []byte {
 	out := binary.AppendUvarint(nil, uint64(len(raw)))
 	out = binary.BigEndian.AppendUint32(out, crc32.Checksum(raw, crc32.MakeTable(crc32.Castagnoli)))
 	return append(out, raw...)

@@ -209,6 +209,9 @@ func (c *collector) addChunk(chunk *prompb.Chunk) error {
 // decodeSamples reads a response of the older kind, which servers may answer
 // with that know no other.
 func decodeSamples(body []byte, start, end int64, fn func(gpu.Series) error) error {
+	if err := checkSamples(body); err != nil {
+		return err
+	}
 	raw, err := snappy.Decode(nil, body)
 	if err != nil {
 		return fmt.Errorf("the response is cut short or no remote read: %w", err)
@@ -236,8 +239,14 @@ func decodeSamples(body []byte, start, end int64, fn func(gpu.Series) error) err
 func checkSamples(body []byte) error {
 	// The length after decompression comes first, so a response that is cut short
 	// cannot decompress.
-	if _, err := snappy.DecodedLen(body); err != nil {
+	size, err := snappy.DecodedLen(body)
+	if err != nil {
 		return fmt.Errorf("the response is no remote read: %w", err)
+	}
+	// Three bytes become 64 at most, so a greater length is a lie: it would be
+	// allocated before anything is read.
+	if size > 22*len(body) {
+		return fmt.Errorf("the response is cut short or no remote read: %d bytes can't hold %d", len(body), size)
 	}
 	if bytes.HasPrefix(body, []byte("<")) {
 		return errors.New("the response is a web page")
