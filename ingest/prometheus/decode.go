@@ -57,7 +57,7 @@ type collector struct {
 	start, end int64
 	fn         func(gpu.Series) error
 	labels     []prompb.Label
-	samples    []gpu.Sample
+	samples    []gpu.Sample        // of this series; the memory is used for the next
 	before     []gpu.Sample        // of the series delivered last
 	seen       map[string]struct{} // label sets that were delivered
 	it         chunkenc.Iterator
@@ -85,7 +85,7 @@ func (c *collector) flush() error {
 		return nil
 	}
 	labels, samples := c.labels, c.samples
-	c.labels, c.samples = nil, nil
+	c.labels, c.samples = nil, c.samples[:0]
 	var key strings.Builder
 	series := gpu.Series{Labels: make(map[string]string, len(labels)), Samples: samples}
 	for _, l := range labels {
@@ -106,10 +106,11 @@ func (c *collector) flush() error {
 	if len(samples) == 0 {
 		return nil
 	}
-	series.Samples = inOrder(samples)
 	// Many series say the same at the same times, as those of a pod's labels do.
-	if sameSamples(series.Samples, c.before) {
-		series.Samples, c.samples = c.before, samples[:0]
+	if samples = inOrder(samples); sameSamples(samples, c.before) {
+		series.Samples = c.before
+	} else {
+		series.Samples = slices.Clone(samples) // of its own size
 	}
 	c.before = series.Samples
 	return c.fn(series)
