@@ -160,14 +160,20 @@ const everyOccupancy = `SELECT n.name, h.hour, h.ready_us, h.uncovered_us, encod
 	JOIN gpuledger.gpu_partition p ON p.id = o.partition_id JOIN gpuledger.device d ON d.id = p.device_id JOIN gpuledger.gpu_model m ON m.id = d.model_id
 	LEFT JOIN gpuledger.pod pod ON pod.id = o.pod_id ORDER BY 1, 2, 6, 8, 9, 17, 18, 19`
 
-// The same day of a fleet from a real Prometheus by remote_read and from an
+// The same day of a fleet from real Prometheus servers by each driver and from an
 // OpenMetrics file gives the same occupancy, row by row.
 func TestPrometheusAndFileAgree(t *testing.T) {
 	day := time.Date(2026, 10, 5, 0, 0, 0, 0, time.UTC)
 	all := fleetDay(t, day)
-	url := promtest.Start(t, all)
+	sources := []string{"{type: openmetrics, path: ./metrics.om}"}
+	promtest.Each(t, func(_ *testing.T, server promtest.Server) {
+		url := server.Start(t, all)
+		for _, driver := range []string{"auto", "query"} {
+			sources = append(sources, fmt.Sprintf("{type: prometheus, url: %q, driver: %s}", url, driver))
+		}
+	})
 	var got []string
-	for _, metrics := range []string{fmt.Sprintf("{type: prometheus, url: %q}", url), "{type: openmetrics, path: ./metrics.om}"} {
+	for _, metrics := range sources {
 		dsn, work := pgtest.New(t, migrate), t.TempDir()
 		writeOpenMetrics(t, filepath.Join(work, "metrics.om"), all)
 		config := filepath.Join(work, "gpuledger.yaml")
@@ -181,8 +187,10 @@ func TestPrometheusAndFileAgree(t *testing.T) {
 	if n := strings.Count(got[0], "\n"); n < 300 {
 		t.Errorf("only %d rows", n)
 	}
-	if got[0] != got[1] {
-		t.Errorf("occupancy differs between Prometheus and the file")
+	for i := range got {
+		if got[i] != got[0] {
+			t.Errorf("occupancy differs between the file and %s", sources[i])
+		}
 	}
 }
 
