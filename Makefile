@@ -1,5 +1,6 @@
 # Needed: Go 1.26, make and a POSIX shell. `make test` also needs Postgres and
-# Prometheus: as root on Debian or Ubuntu it installs them, elsewhere it says how.
+# Prometheus: as root on Debian or Ubuntu it installs them, elsewhere it says how. It
+# builds a Prometheus 3 once, in some minutes, into bin/.
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
