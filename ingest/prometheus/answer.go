@@ -95,7 +95,7 @@ func (s *scanner) textInto(to *string) error {
 func decodeMatrix(r io.Reader, start, end int64) ([]gpu.Series, []string, error) {
 	var out []gpu.Series
 	kind, got := "", false
-	var points []gpu.Sample
+	var points, before []gpu.Sample // of a series, and of the one before
 	a, err := decodeAnswer(r, func(s *scanner) error {
 		keys := once{}
 		return s.object(func(key string) error {
@@ -115,11 +115,18 @@ func decodeMatrix(r io.Reader, start, end int64) ([]gpu.Series, []string, error)
 			return s.array(func() error {
 				var series gpu.Series
 				var err error
-				if series, points, err = s.series(points[:0], start, end); err == nil && len(points) > 0 {
-					series.Samples = inOrder(slices.Clone(points))
-					out = append(out, series)
+				if series, points, err = s.series(points[:0], start, end); err != nil || len(points) == 0 {
+					return err
 				}
-				return err
+				// Many series say the same at the same times, as those of a pod's labels do.
+				if points = inOrder(points); sameSamples(points, before) {
+					series.Samples = before
+				} else {
+					series.Samples = slices.Clone(points)
+				}
+				before = series.Samples
+				out = append(out, series)
+				return nil
 			})
 		})
 	})

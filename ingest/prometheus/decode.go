@@ -116,9 +116,6 @@ func (c *collector) flush() error {
 	return c.fn(series)
 }
 
-// maxGrow bounds the room that is made for samples which a header only promises.
-const maxGrow = 1 << 16
-
 func sameSamples(a, b []gpu.Sample) bool {
 	if len(a) != len(b) {
 		return false
@@ -167,13 +164,6 @@ func decodeChunks(body []byte, start, end int64, fn func(gpu.Series) error) erro
 			if err := c.begin(s.Labels); err != nil {
 				return err
 			}
-			n := 0
-			for _, chunk := range s.Chunks {
-				if len(chunk.Data) >= 2 {
-					n += int(binary.BigEndian.Uint16(chunk.Data))
-				}
-			}
-			c.samples = slices.Grow(c.samples, min(n, maxGrow))
 			for i := range s.Chunks {
 				if err := c.addChunk(&s.Chunks[i]); err != nil {
 					return err
