@@ -25,8 +25,11 @@ var (
 	// ClusterMetrics are of no node and no pod.
 	ClusterMetrics = []string{"kube_namespace_labels", ClaimDeviceMetric, ClaimCapacityMetric}
 
+	// OwnerMetrics name what owns a ReplicaSet or a Job, by the label that names it.
+	OwnerMetrics = map[string]string{"kube_replicaset_owner": "replicaset", "kube_job_owner": "job_name"}
+
 	// InventoryMetrics are all of them.
-	InventoryMetrics = slices.Concat([]string{"kube_node_info", PodMetric}, OnNodeMetrics, OfPodMetrics, ClusterMetrics)
+	InventoryMetrics = slices.Concat([]string{"kube_node_info", PodMetric}, OnNodeMetrics, OfPodMetrics, slices.Sorted(maps.Keys(OwnerMetrics)), ClusterMetrics)
 )
 
 const claimOfPodMetric = "kube_pod_resourceclaim_info"
@@ -79,6 +82,20 @@ func ClaimNamed(s Series) string {
 		return workloadLabel(s.Labels, "namespace") + "/" + claim
 	}
 	return ""
+}
+
+// OwnerToFollow is the owner that a series of a pod names, where that has owners of its
+// own: by which of OwnerMetrics they are found, and its name; "" for any other.
+func OwnerToFollow(s Series) (metric, name string) {
+	if o, ok := ownerOf(s); ok && s.Metric == "kube_pod_owner" {
+		switch o.kind {
+		case "ReplicaSet":
+			return "kube_replicaset_owner", o.name
+		case "Job":
+			return "kube_job_owner", o.name
+		}
+	}
+	return "", ""
 }
 
 // PodName is the pod that a series of the inventory is of; "" for one of no pod.

@@ -29,9 +29,10 @@ func (n *Node) machine(instanceID, providerID string, seen []interval) {
 	n.machines = append(n.machines, machine{instanceID, providerID, seen})
 }
 
-// handover is how long two machines may seem to have one name, in µs: what an
-// exporter's last and first samples are taken to last for when a node is replaced.
-const handover = 10 * 60 * 1_000_000
+// Handover is how long two machines may seem to have one name, or two clusters one
+// machine: what an exporter's last and first samples are taken to last for when a node
+// is replaced.
+const Handover = 10 * time.Minute
 
 // clash reports whether two machines had the node's name at the same time.
 func (n *Node) clash(hour interval) (Clash, bool) {
@@ -40,7 +41,7 @@ func (n *Node) clash(hour interval) (Clash, bool) {
 	}
 	for i, a := range n.machines {
 		for _, b := range n.machines[i+1:] {
-			if total(intersect(intersect(a.present, b.present), []interval{hour})) > handover {
+			if total(intersect(intersect(a.present, b.present), []interval{hour})) > Handover.Microseconds() {
 				return Clash{n.Name, [2]string{a.instanceID, b.instanceID}}, true
 			}
 		}
@@ -55,6 +56,7 @@ type Inventory struct {
 	Namespaces map[string]map[string]string
 	resources  map[string]bool        // further GPU resources
 	claims     map[string][]allocated // by namespace/name
+	owners     map[owned]owner        // who owns a ReplicaSet or a Job, where that is collected
 	covered    []interval             // when the inventory itself was seen
 	byName     map[string][]*Pod
 	onNode     map[string][]*Pod // each in the order of their UIDs
@@ -84,7 +86,7 @@ type Node struct {
 
 // NewInventory builds an inventory from kube-state-metrics series.
 func NewInventory(series []Series, settings Settings, hour period.Span) *Inventory {
-	inv := &Inventory{Nodes: map[string]*Node{}, Pods: map[string]*Pod{}, Namespaces: map[string]map[string]string{}, byName: map[string][]*Pod{}, unlisted: map[string]*Pod{}, resources: map[string]bool{}, claims: map[string][]allocated{}}
+	inv := &Inventory{Nodes: map[string]*Node{}, Pods: map[string]*Pod{}, Namespaces: map[string]map[string]string{}, byName: map[string][]*Pod{}, unlisted: map[string]*Pod{}, resources: map[string]bool{}, claims: map[string][]allocated{}, owners: map[owned]owner{}}
 	for _, r := range settings.Resources {
 		inv.resources[resourceName(r)] = true
 	}
@@ -99,6 +101,8 @@ func NewInventory(series []Series, settings Settings, hour period.Span) *Invento
 			inv.addPod(s, sc)
 		case s.Metric == ClaimDeviceMetric, s.Metric == ClaimCapacityMetric:
 			inv.addClaim(s)
+		case s.Metric == "kube_replicaset_owner", s.Metric == "kube_job_owner":
+			inv.addOwner(s)
 		case s.Metric == "kube_namespace_labels":
 			inv.Namespaces[workloadLabel(s.Labels, "namespace")] = prefixed(s.Labels, "label_")
 		}
@@ -112,6 +116,7 @@ func NewInventory(series []Series, settings Settings, hour period.Span) *Invento
 			continue
 		}
 		p.finish(inv.covered)
+		p.WorkloadKind, p.WorkloadName = inv.workload(p)
 	}
 	inv.onNode = map[string][]*Pod{}
 	for _, p := range inv.sortedPods() {
@@ -186,6 +191,32 @@ func sameTimes(a, b []Sample) bool {
 	return true
 }
 
+// poolLabels name a node's pool, as kube_node_labels spells them; the first that is
+// there counts. Karpenter comes before the managed services: its nodes carry both.
+var poolLabels = []string{
+	"karpenter_sh_nodepool", "karpenter_sh_provisioner_name",
+	"eks_amazonaws_com_nodegroup", "alpha_eksctl_io_nodegroup_name",
+	"cloud_google_com_gke_nodepool",
+	"kubernetes_azure_com_agentpool", "agentpool",
+	"kops_k8s_io_instancegroup", "worker_gardener_cloud_pool", "doks_digitalocean_com_node_pool", "ibm_cloud_kubernetes_io_worker_pool_name",
+	"k8s_scaleway_com_pool_name", "lke_linode_com_pool_id", "vke_vultr_com_node_pool", "alibabacloud_com_nodepool_id", "cluster_x_k8s_io_deployment_name",
+	"node_pool",
+}
+
+// Seen returns when, within a span, the inventory showed the machine under the node's
+// name.
+func (n *Node) Seen(instanceID string, within period.Span) []period.Span {
+	var out []period.Span
+	for _, m := range n.machines {
+		if m.instanceID == instanceID {
+			for _, i := range intersect(m.present, []interval{spanMicros(within)}) {
+				out = append(out, period.Span{Start: fromMicros(i.start), End: fromMicros(i.end)})
+			}
+		}
+	}
+	return out
+}
+
 func (inv *Inventory) addNode(s Series, sc scrapes) {
 	name := workloadLabel(s.Labels, "node")
 	if name == "" {
@@ -216,7 +247,7 @@ func (inv *Inventory) addNode(s Series, sc scrapes) {
 		n.InstanceType = first(n.Labels, "node_kubernetes_io_instance_type", "beta_kubernetes_io_instance_type")
 		n.Region = first(n.Labels, "topology_kubernetes_io_region", "failure_domain_beta_kubernetes_io_region")
 		n.Zone = first(n.Labels, "topology_kubernetes_io_zone", "failure_domain_beta_kubernetes_io_zone")
-		n.Pool = first(n.Labels, "karpenter_sh_nodepool", "eks_amazonaws_com_nodegroup", "cloud_google_com_gke_nodepool", "kubernetes_azure_com_agentpool", "agentpool", "node_pool")
+		n.Pool = first(n.Labels, poolLabels...)
 	case "kube_node_status_capacity":
 		switch r := s.Labels["resource"]; r {
 		case "cpu":

@@ -3,7 +3,6 @@ package gpu
 import (
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"gpuledger/billing/period"
@@ -19,6 +18,7 @@ type Pod struct {
 	Annotations          map[string]string
 	Requests             map[string]int64 // summed over containers: nvidia_com_gpu in devices, cpu in milli-cores, memory in bytes
 	Claims               []string         // DRA claims, namespace/name, in order
+	owner                owner            // the object right above the pod
 	requestBy            map[string]int64
 	containers           map[string]containerUse // by metric, name and id of the container
 	life                 interval
@@ -31,6 +31,23 @@ type Pod struct {
 // Lifetime returns when the pod held what it requested, as far as the window shows.
 func (p *Pod) Lifetime() period.Span {
 	return period.Span{Start: fromMicros(p.life.start), End: fromMicros(p.life.end)}
+}
+
+// Started returns when Kubernetes started the pod, zero where it is not collected.
+func (p *Pod) Started() time.Time {
+	if p.started == 0 {
+		return time.Time{}
+	}
+	return fromMicros(p.started)
+}
+
+// Completed returns when the pod ended by itself, zero where it did not or that is not
+// collected.
+func (p *Pod) Completed() time.Time {
+	if p.completed == 0 {
+		return time.Time{}
+	}
+	return fromMicros(p.completed)
 }
 
 func (inv *Inventory) addPod(s Series, sc scrapes) {
@@ -58,8 +75,8 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 	case "kube_pod_annotations":
 		p.Annotations = prefixed(s.Labels, "annotation_")
 	case "kube_pod_owner":
-		if kind := s.Labels["owner_kind"]; kind != "" && kind != "<none>" {
-			p.WorkloadKind, p.WorkloadName = workloadOf(kind, s.Labels["owner_name"])
+		if o, ok := ownerOf(s); ok && (p.owner.kind == "" || s.Labels["owner_is_controller"] != "false") {
+			p.owner = o
 		}
 	case claimOfPodMetric:
 		if claim := s.Labels["resourceclaim_name"]; claim != "" {
@@ -106,9 +123,6 @@ func (p *Pod) request(resource, container string, n int64) {
 // to its completion time (or the last sight of it running). A pod whose object
 // outlives it (Succeeded, Failed) holds nothing any more.
 func (p *Pod) finish(covered []interval) {
-	if p.WorkloadName == "" {
-		p.WorkloadName = p.Name
-	}
 	alive := p.seen
 	if p.hasPhase {
 		alive = p.running
@@ -156,20 +170,6 @@ func (inv *Inventory) sortedPods() []*Pod {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].UID < out[j].UID })
 	return out
-}
-
-// workloadOf names the workload behind an owner: a ReplicaSet's Deployment and a
-// Job's CronJob by the naming rule of their controllers (a hash or a number
-// after the last dash).
-func workloadOf(kind, name string) (string, string) {
-	i := strings.LastIndexByte(name, '-')
-	switch {
-	case kind == "ReplicaSet" && i > 0:
-		return "Deployment", name[:i]
-	case kind == "Job" && i > 0 && len(name)-i-1 >= 8 && strings.Trim(name[i+1:], "0123456789") == "":
-		return "CronJob", name[:i]
-	}
-	return kind, name
 }
 
 // AllPods returns the pods of the inventory and those that only device series

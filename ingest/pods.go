@@ -43,6 +43,9 @@ func (p *podReader) read(ctx context.Context, all *common, nodes []string, devic
 	if err := p.ofPods(ctx); err != nil {
 		return nil, err
 	}
+	if err := p.ofOwners(ctx); err != nil {
+		return nil, err
+	}
 	claims := map[string]bool{}
 	for _, s := range slices.Concat(p.out, devices) {
 		if c := gpu.ClaimNamed(s); c != "" {

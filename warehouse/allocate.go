@@ -269,7 +269,7 @@ func (a *allocation) inputHash(d *dayWork, u *unitWork) [32]byte {
 // putWindows writes down what windows are computed from.
 func (a *allocation) putWindows(put func(string, ...any), d *dayWork, windows []*windowWork) {
 	for _, w := range windows {
-		put("node %q %q %q %q %q %q", w.node.clusterKey, w.node.clusterName(w.span.Start), w.node.name, w.node.instanceID, w.node.pool, w.node.instanceType)
+		put("node %q %q %q %q %q %q", w.node.clusterKey, w.node.clusterName(w.span.Start), w.node.name, w.node.instanceID, w.node.poolAt(w.span.Start), w.node.typeAt(w.span.Start))
 		for _, l := range w.lines {
 			put("line %q %x %d", l.source, l.key, l.ordinal)
 		}

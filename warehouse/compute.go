@@ -154,12 +154,12 @@ func storedHourOf(d *dayWork, w *windowWork, occ *occupancies, start time.Time) 
 // nodeInfo says what the bill and the inventory know of a node. The bill's instance
 // type counts its devices; the inventory's stands in where the bill is silent.
 func nodeInfo(n *node, lines []*line) allocate.Node {
-	info := allocate.Node{Cluster: n.clusterName(lines[0].span.Start), Pool: n.pool, Account: lines[0].account}
+	info := allocate.Node{Cluster: n.clusterName(lines[0].span.Start), Pool: n.poolAt(lines[0].span.Start), Account: lines[0].account}
 	types := make([]string, 0, len(lines)+1)
 	for _, l := range lines {
 		types = append(types, l.instanceType)
 	}
-	for _, name := range append(types, n.instanceType) {
+	for _, name := range append(types, n.typeAt(lines[0].span.Start)) {
 		if t, ok := gpu.LookupInstanceType(name); ok {
 			info.ExpectedGPUs, info.ExpectedModel = t.GPUs, t.Model
 			info.InstanceType, info.CPUMilli, info.MemoryBytes = t.Name, int64(t.VCPU)*1_000, gibBytes(t.MemoryGiB)
@@ -187,7 +187,7 @@ func (a *allocation) whole(l *line) ([]row, error) {
 			}
 		}
 		if r.node = a.nodes.nearest(l); r.node != nil {
-			loose.Pool, loose.Cluster = r.node.pool, r.node.clusterName(l.span.Start)
+			loose.Pool, loose.Cluster = r.node.poolAt(l.span.Start), r.node.clusterName(l.span.Start)
 		}
 	}
 	shares, err := loose.Shares(&a.o.Policy, &a.o.Owners)

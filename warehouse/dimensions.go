@@ -86,6 +86,15 @@ func (s *sampleSave) dimensions(ctx context.Context) error {
 	return s.savePods(ctx)
 }
 
+// keep notes the newest value that is one.
+func keep(into *string, v string) {
+	if v != "" {
+		*into = v
+	}
+}
+
+// saveNodes brings in the nodes. A node's row has what was last known of it, by the
+// hours and not by the order of loading; node_state has what it was when.
 func (s *sampleSave) saveNodes(ctx context.Context) error {
 	type seen struct {
 		providerID, instanceType, pool string
@@ -104,9 +113,12 @@ func (s *sampleSave) saveNodes(ctx context.Context) error {
 				all[k] = v
 			}
 			v.last = h.Hour
-			v.providerID, v.instanceType, v.pool = nh.ProviderID, nh.InstanceType, nh.Pool
+			keep(&v.providerID, nh.ProviderID)
+			keep(&v.instanceType, nh.InstanceType)
+			keep(&v.pool, nh.Pool)
 			if n := h.Inventory.Nodes[nh.Node]; n != nil {
-				v.region, v.zone = n.Region, n.Zone
+				keep(&v.region, n.Region)
+				keep(&v.zone, n.Zone)
 			}
 		}
 	}
@@ -124,8 +136,10 @@ func (s *sampleSave) saveNodes(ctx context.Context) error {
 		err := s.tx.QueryRow(ctx, `INSERT INTO gpuledger.node AS n (cluster_id, name, instance_id, provider_id, instance_type, region, zone, pool, first_hour, last_hour)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 			ON CONFLICT (cluster_id, name, instance_id) DO UPDATE SET
-				instance_type = coalesce(nullif(excluded.instance_type, ''), n.instance_type), region = coalesce(nullif(excluded.region, ''), n.region),
-				zone = coalesce(nullif(excluded.zone, ''), n.zone), pool = coalesce(nullif(excluded.pool, ''), n.pool),
+				instance_type = CASE WHEN n.instance_type = '' OR excluded.instance_type <> '' AND excluded.last_hour >= n.last_hour THEN excluded.instance_type ELSE n.instance_type END,
+				region = CASE WHEN n.region = '' OR excluded.region <> '' AND excluded.last_hour >= n.last_hour THEN excluded.region ELSE n.region END,
+				zone = CASE WHEN n.zone = '' OR excluded.zone <> '' AND excluded.last_hour >= n.last_hour THEN excluded.zone ELSE n.zone END,
+				pool = CASE WHEN n.pool = '' OR excluded.pool <> '' AND excluded.last_hour >= n.last_hour THEN excluded.pool ELSE n.pool END,
 				first_hour = least(n.first_hour, excluded.first_hour), last_hour = greatest(n.last_hour, excluded.last_hour)
 			RETURNING id`, s.clusterID, k.name, k.instance, v.providerID, v.instanceType, v.region, v.zone, v.pool, v.first, v.last).Scan(&id)
 		if err != nil {

@@ -66,8 +66,8 @@ type node struct {
 	clusterKey          string
 	names               []clusterName
 	name, instanceID    string
-	instanceType        string
-	pool                string
+	instanceType, pool  string      // as last known
+	states              []nodeState // in order of time
 	firstHour, lastHour time.Time
 }
 
@@ -112,6 +112,10 @@ func loadNodes(ctx context.Context, tx pgx.Tx) (*nodeIndex, error) {
 	}); err != nil {
 		return nil, err
 	}
+	states, err := loadNodeStates(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
 	rows, err = tx.Query(ctx, `SELECT n.id, n.cluster_id, c.key, n.name, n.instance_id, n.instance_type, n.pool, n.first_hour, n.last_hour
 		FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id ORDER BY n.id`)
 	if err != nil {
@@ -123,39 +127,13 @@ func loadNodes(ctx context.Context, tx pgx.Tx) (*nodeIndex, error) {
 		return &n, r.Scan(&n.id, &n.clusterID, &n.clusterKey, &n.name, &n.instanceID, &n.instanceType, &n.pool, &n.firstHour, &n.lastHour)
 	})
 	for _, n := range all {
-		n.names = names[n.clusterID]
+		n.names, n.states = names[n.clusterID], states[n.id]
 		ix.byID[n.id] = n
 		if k := strings.ToLower(n.instanceID); k != "" {
 			ix.byInstance[k] = append(ix.byInstance[k], n)
 		}
 	}
 	return ix, err
-}
-
-// match finds the machine of a line and names it by the node it was nearest to the
-// line's window: names change, and are used again, over time. One machine seen by two
-// clusters within the window is an error that names both.
-func (ix *nodeIndex) match(l *line) (*node, error) {
-	if l.instanceID == "" {
-		return nil, nil
-	}
-	var best *node
-	var bestGap time.Duration
-	for _, n := range ix.byInstance[strings.ToLower(l.instanceID)] {
-		end := n.lastHour.Add(time.Hour)
-		gap := max(n.firstHour.Sub(l.span.End), l.span.Start.Sub(end))
-		if n.firstHour.Before(l.span.End) && l.span.Start.Before(end) {
-			gap = -1 // they overlap; one that only touches is a neighbour
-		}
-		if best != nil && gap < 0 && bestGap < 0 && best.clusterID != n.clusterID {
-			return nil, fmt.Errorf("instance %s is a node of cluster %q and of cluster %q at %s; a machine belongs to one cluster at a time: check the clusters in gpuledger.yaml",
-				l.instanceID, best.clusterName(l.span.Start), n.clusterName(l.span.Start), l.span.Start.Format(time.RFC3339))
-		}
-		if best == nil || gap < bestGap {
-			best, bestGap = n, gap
-		}
-	}
-	return best, nil
 }
 
 // names returns the nodes that were the same machine of the same cluster.

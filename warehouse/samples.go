@@ -25,7 +25,9 @@ type SampleLoad struct {
 	Series        int64
 	Samples       int64
 	Started       time.Time
-	AllowLess     bool // accept hours with less measured time than is stored
+	Source        string   // which of the cluster's sources it was read from
+	Warnings      []string // what the source said of data that may be partial
+	AllowLess     bool     // accept hours with less measured time than is stored
 }
 
 // SampleResult says what saving hours did.
@@ -69,20 +71,29 @@ type sampleSave struct {
 	devices    map[deviceKey]int32
 	partitions map[partitionKey]int32
 	pods       map[podKey]int64
+	kept       map[int64]bool // hours of which more of the inventory is stored than was read now
 }
 
 func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
 	var err error
-	if s.clusterID, err = s.cluster(ctx); err != nil {
+	// Saves of all clusters queue here: ranges of the inventory are read, changed and
+	// written, and a machine must not come into two clusters at once.
+	if _, err := s.tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext('gpuledger inventory'))"); err != nil {
+		return err
+	}
+	if s.clusterID, err = clusterID(ctx, s.tx, s.load.Cluster); err != nil {
+		return err
+	}
+	if err := s.nameHours(ctx); err != nil {
 		return err
 	}
 	if err := s.dimensions(ctx); err != nil {
 		return err
 	}
 	var loadID int64
-	if err := s.tx.QueryRow(ctx, `INSERT INTO gpuledger.sample_load (cluster_id, span, driver, server_version, settings_sha256, series, samples, node_hours, changed, started_at, finished_at)
-		VALUES ($1, tstzrange($2, $3), $4, $5, $6, $7, $8, 0, 0, $9, clock_timestamp()) RETURNING id`, s.clusterID, s.load.Span.Start, s.load.Span.End, s.load.Driver, s.load.ServerVersion,
-		s.load.Settings[:], s.load.Series, s.load.Samples, s.load.Started).Scan(&loadID); err != nil {
+	if err := s.tx.QueryRow(ctx, `INSERT INTO gpuledger.sample_load (cluster_id, span, driver, server_version, settings_sha256, series, samples, node_hours, changed, started_at, finished_at, source, warnings)
+		VALUES ($1, tstzrange($2, $3), $4, $5, $6, $7, $8, 0, 0, $9, clock_timestamp(), $10, $11) RETURNING id`, s.clusterID, s.load.Span.Start, s.load.Span.End, s.load.Driver, s.load.ServerVersion,
+		s.load.Settings[:], s.load.Series, s.load.Samples, s.load.Started, s.load.Source, append([]string{}, s.load.Warnings...)).Scan(&loadID); err != nil {
 		return err
 	}
 	changed, err := s.changed(ctx)
@@ -91,6 +102,9 @@ func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
 	}
 	clusterChanged, err := s.saveClusterHours(ctx, loadID)
 	if err != nil {
+		return err
+	}
+	if err := s.saveInventory(ctx); err != nil {
 		return err
 	}
 	for _, h := range s.hours {
@@ -108,27 +122,6 @@ func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
 		return nil
 	}
 	return s.write(ctx, loadID, changed)
-}
-
-// cluster finds the cluster by its key and keeps its name: a new name is valid from
-// the first hour it was read for.
-func (s *sampleSave) cluster(ctx context.Context) (int32, error) {
-	var id int32
-	if err := s.tx.QueryRow(ctx, `WITH new AS (INSERT INTO gpuledger.cluster (key) VALUES ($1) ON CONFLICT (key) DO NOTHING RETURNING id)
-		SELECT id FROM new UNION ALL SELECT id FROM gpuledger.cluster WHERE key = $1 LIMIT 1`, s.load.Cluster).Scan(&id); err != nil {
-		return 0, err
-	}
-	var last string
-	err := s.tx.QueryRow(ctx, "SELECT name FROM gpuledger.cluster_name WHERE cluster_id = $1 AND upper_inf(valid)", id).Scan(&last)
-	switch {
-	case err == pgx.ErrNoRows:
-		_, err = s.tx.Exec(ctx, "INSERT INTO gpuledger.cluster_name (cluster_id, name, valid) VALUES ($1, $2, tstzrange(NULL, NULL))", id, s.load.ClusterName)
-	case err == nil && last != s.load.ClusterName:
-		if _, err = s.tx.Exec(ctx, "UPDATE gpuledger.cluster_name SET valid = tstzrange(lower(valid), $2) WHERE cluster_id = $1 AND upper_inf(valid)", id, s.load.Span.Start); err == nil {
-			_, err = s.tx.Exec(ctx, "INSERT INTO gpuledger.cluster_name (cluster_id, name, valid) VALUES ($1, $2, tstzrange($3, NULL))", id, s.load.ClusterName, s.load.Span.Start)
-		}
-	}
-	return id, err
 }
 
 // nodeHourHash identifies what an hour says, by names and never by database ids.
@@ -272,6 +265,7 @@ func (s *sampleSave) changed(ctx context.Context) ([]*changedHour, error) {
 }
 
 func (s *sampleSave) saveClusterHours(ctx context.Context, loadID int64) (changed int64, err error) {
+	s.kept = map[int64]bool{}
 	for _, h := range s.hours {
 		var id, covered int64
 		err := s.tx.QueryRow(ctx, "SELECT id, covered_us FROM gpuledger.cluster_hour WHERE cluster_id = $1 AND hour = $2 AND superseded_by IS NULL", s.clusterID, h.Hour).Scan(&id, &covered)
@@ -279,6 +273,7 @@ func (s *sampleSave) saveClusterHours(ctx context.Context, loadID int64) (change
 			return changed, err
 		}
 		if err == nil && (covered == h.CoveredMicros || covered > h.CoveredMicros && !s.load.AllowLess) {
+			s.kept[h.Hour.Unix()] = covered > h.CoveredMicros
 			continue
 		}
 		changed++

@@ -19,7 +19,8 @@ SELECT
     cn.name AS cluster,
     n.name AS node,
     nullif(a.node_pool, '') AS node_pool,
-    nullif(coalesce(nullif(r.instance_type, ''), n.instance_type), '') AS instance_type,
+    nullif(coalesce(nullif(r.instance_type, ''), (SELECT s.instance_type FROM gpuledger.node_state s
+        WHERE s.node_id = n.id AND s.instance_type <> '' ORDER BY lower(s.valid) > l.charge_start, abs(extract(epoch FROM lower(s.valid) - l.charge_start)) LIMIT 1), n.instance_type), '') AS instance_type,
     nullif(m.name, '') AS gpu_model,
     nullif(a.mode, '') AS sharing_mode,
     r.provider,
