@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpuledger/billing"
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
 )
@@ -260,5 +261,26 @@ func TestClusterNames(t *testing.T) {
 		if got := db.text(t, "SELECT name, valid FROM gpuledger.cluster_name ORDER BY upper(valid) NULLS LAST"); got != want {
 			t.Fatalf("order %v: got\n%s\nwant\n%s", loads, got, want)
 		}
+	}
+}
+
+// An hour without telemetry has the pool that the node had then, not the one it has
+// now; a backfill of older hours does not bring the old pool back.
+func TestHourWithoutTelemetryHasItsPool(t *testing.T) {
+	db := testDB(t)
+	day := foldedDay()
+	saveInTest(t, db, "c", "c", day[4:12])
+	saveInTest(t, db, "c", "c", day[13:24])
+	saveInTest(t, db, "c", "c", day[0:3]) // older, and last
+	if _, err := load(t, db, 1, &memoryReader{lines: []billing.Line{gpuLine("i-1", 3, "1"), gpuLine("i-1", 12, "1"), gpuLine("i-1", 30, "1")}}); err != nil {
+		t.Fatal(err)
+	}
+	allocateTest(t, db)
+	got := db.text(t, "SELECT extract(hour FROM charge_start)::int + 24 * (extract(day FROM charge_start)::int - 1), category, node_pool FROM finance.allocation ORDER BY 1")
+	if want := "3|no_telemetry|blue\n12|no_telemetry|green\n30|no_telemetry|green"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := db.text(t, "SELECT pool FROM gpuledger.node WHERE name = 'n1'"); got != "green" {
+		t.Errorf("the node is now in pool %q", got)
 	}
 }
