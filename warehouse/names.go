@@ -29,7 +29,7 @@ func (s *sampleSave) nameHours(ctx context.Context) error {
 	now := old.clone()
 	name := state(map[string]any{"name": storable(s.load.ClusterName)})
 	for _, h := range s.hours {
-		if !old.covers(id, h.Hour) {
+		if there := h.CoveredMicros > 0 || len(h.Nodes) > 0; there && !old.covers(id, h.Hour) {
 			now.put(id, spell{h.Hour, h.Hour.Add(time.Hour), name})
 		}
 	}

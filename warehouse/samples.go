@@ -107,6 +107,9 @@ func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
 	if err := s.saveInventory(ctx); err != nil {
 		return err
 	}
+	if err := s.foundAgain(ctx); err != nil {
+		return err
+	}
 	for _, h := range s.hours {
 		res.NodeHours += int64(len(h.Nodes))
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +40,8 @@ type Config struct {
 	Policy   string          `yaml:"policy"`
 	Owners   string          `yaml:"owners"`
 
+	MetricsFile string `yaml:"metrics_file"` // run writes its own metrics there, for node_exporter's textfile collector
+
 	dir string
 }
 
@@ -47,9 +51,24 @@ type ClusterConfig struct {
 	ID      string        `yaml:"id"` // stable over renames; default: the name
 	Metrics MetricsConfig `yaml:"metrics"`
 
+	Discover *DiscoverConfig `yaml:"discover"` // instead of a name: one cluster for each value of a label
+	Fallback []MetricsConfig `yaml:"fallback"` // asked in order for hours that metrics does not hold or has nothing of
+
 	Resources []string     `yaml:"resources"` // further extended resources that are GPUs: example.com/gpu
 	Modes     []ModeConfig `yaml:"modes"`     // sharing modes by node pool, where labels do not tell
 	Usage     bool         `yaml:"usage"`     // read what pods use of CPU and memory too, from cAdvisor
+
+	// Of a discovered cluster: the label, and its values that stand for the cluster.
+	label  string
+	values []string
+}
+
+// DiscoverConfig finds clusters by a label of a store that several write to.
+type DiscoverConfig struct {
+	Label   string            `yaml:"label"`
+	Include []string          `yaml:"include"` // values to read, * is a wildcard; default: all
+	Exclude []string          `yaml:"exclude"`
+	IDs     map[string]string `yaml:"ids"` // stable ids by value; default: the value. Two values with one id are one cluster that was renamed
 }
 
 // ModeConfig sets the sharing mode of a node pool's whole GPUs.
@@ -157,13 +176,27 @@ func (c *Config) validate() error {
 	seen := map[string]bool{}
 	for i := range c.Clusters {
 		cl := &c.Clusters[i]
+		if d := cl.Discover; d != nil {
+			switch {
+			case cl.Name != "" || cl.ID != "":
+				return fmt.Errorf("clusters: entry %d has discover, so no name or id: each value of the label is a name, discover.ids gives ids", i+1)
+			case d.Label == "":
+				return fmt.Errorf("clusters: entry %d: discover.label is missing", i+1)
+			}
+			for _, p := range append(slices.Clone(d.Include), d.Exclude...) {
+				if _, err := path.Match(p, ""); err != nil {
+					return fmt.Errorf("clusters: entry %d: discover: %q is not a pattern", i+1, p)
+				}
+			}
+			cl.Name = "discovered by " + d.Label
+		}
 		if cl.Name == "" {
 			return fmt.Errorf("clusters: entry %d has no name", i+1)
 		}
 		if cl.ID == "" {
 			cl.ID = cl.Name
 		}
-		if seen[cl.ID] {
+		if seen[cl.ID] && cl.Discover == nil {
 			return fmt.Errorf("clusters: %s is there twice; give each its own id", cl.ID)
 		}
 		seen[cl.ID] = true
@@ -177,25 +210,14 @@ func (c *Config) validate() error {
 				return fmt.Errorf("clusters: %s: modes: %s needs replicas of at least 2", cl.Name, m.Mode)
 			}
 		}
-		switch m := cl.Metrics; m.Type {
-		case "prometheus":
-			if m.URL == "" {
-				return fmt.Errorf("clusters: %s: metrics.url is missing", cl.Name)
+		for i, m := range append([]MetricsConfig{cl.Metrics}, cl.Fallback...) {
+			where := "metrics"
+			if i > 0 {
+				where = fmt.Sprintf("fallback: entry %d", i)
 			}
-			// Settings that contradict each other are the configuration's fault.
-			server, err := m.server(c.dir)
-			if err == nil {
-				err = server.Validate()
+			if err := m.validate(c.dir); err != nil {
+				return fmt.Errorf("clusters: %s: %s%w", cl.Name, where, err)
 			}
-			if err != nil {
-				return fmt.Errorf("clusters: %s: metrics: %w", cl.Name, err)
-			}
-		case "openmetrics":
-			if m.Path == "" && len(m.Paths) == 0 {
-				return fmt.Errorf("clusters: %s: metrics.path is missing", cl.Name)
-			}
-		default:
-			return fmt.Errorf("clusters: %s: metrics.type %q is not prometheus or openmetrics", cl.Name, m.Type)
 		}
 	}
 	seen = map[string]bool{}
@@ -213,6 +235,28 @@ func (c *Config) validate() error {
 			return fmt.Errorf("bills: %s: location is missing", b.Name)
 		}
 		seen[b.Name] = true
+	}
+	return nil
+}
+
+func (m MetricsConfig) validate(dir string) error {
+	switch {
+	case m.Type == "prometheus" && m.URL == "":
+		return errors.New(".url is missing")
+	case m.Type == "openmetrics" && m.Path == "" && len(m.Paths) == 0:
+		return errors.New(".path is missing")
+	case m.Type != "prometheus" && m.Type != "openmetrics":
+		return fmt.Errorf(".type %q is not prometheus or openmetrics", m.Type)
+	case m.Type == "openmetrics":
+		return nil
+	}
+	// Settings that contradict each other are the configuration's fault.
+	server, err := m.server(dir)
+	if err == nil {
+		err = server.Validate()
+	}
+	if err != nil {
+		return fmt.Errorf(": %w", err)
 	}
 	return nil
 }

@@ -50,10 +50,21 @@ func (c *doctor) run(ctx context.Context, a *app, cfg *Config) error {
 	c.documents(cfg)
 	c.database(ctx, a, cfg)
 	matched := false
-	for _, cl := range cfg.Clusters {
+	clusters, problems := a.clusters(ctx, cfg, period.Span{Start: a.now().Add(-24 * time.Hour), End: a.now()})
+	for _, err := range problems {
+		c.fail("telemetry", "clusters", err, "check discover: of the cluster, and that its store answers")
+	}
+	for _, cl := range clusters {
 		if c.cluster == "" || cl.Name == c.cluster {
 			matched = true
-			c.telemetry(ctx, cfg, cl)
+			for i, m := range append([]MetricsConfig{cl.Metrics}, cl.Fallback...) {
+				one := cl
+				one.Metrics, one.Fallback = m, nil
+				if i > 0 {
+					one.Name = fmt.Sprintf("%s, fallback %d", cl.Name, i)
+				}
+				c.telemetry(ctx, cfg, one)
+			}
 		}
 	}
 	if c.cluster != "" && !matched {

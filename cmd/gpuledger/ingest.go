@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"sort"
 	"strings"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"gpuledger/billing"
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
-	"gpuledger/ingest"
 	"gpuledger/warehouse"
 )
 
@@ -224,79 +222,34 @@ func parseTime(s string) (time.Time, error) {
 func (c *ingestSamples) run(ctx context.Context, a *app, cfg *Config, db *database, span period.Span) error {
 	cfg.allowPartial(c.partial)
 	found := false
-	var problems []error
-	for _, cl := range cfg.Clusters {
+	clusters, problems := a.clusters(ctx, cfg, span)
+	for _, cl := range clusters {
 		if c.cluster != "" && cl.Name != c.cluster && cl.ID != c.cluster {
 			continue
 		}
 		found = true
-		src, about, err := openSource(ctx, cfg, cl)
+		sources, err := a.openSources(ctx, cfg, cl)
 		if err == nil {
-			err = a.loadSamples(ctx, db, cl, src, about, span, false, c.allowLess)
+			err = a.ingestCluster(ctx, db, cl, sources, span, c.allowLess)
 		}
 		if err = a.skipped(err); err != nil {
 			problems = append(problems, fmt.Errorf("cluster %s: %w", cl.Name, err))
 		}
 	}
-	if !found {
+	if !found && len(problems) == 0 {
 		return usagef("no cluster %q in %s", c.cluster, a.configPath)
 	}
 	return worst(problems)
 }
 
-// openSource opens a cluster's telemetry store and asks what it holds.
-func openSource(ctx context.Context, cfg *Config, cl ClusterConfig) (ingest.Source, ingest.Description, error) {
-	src, err := cfg.source(cl)
-	if err != nil {
-		return nil, ingest.Description{}, err
+// ingestCluster reads all hours of a span that the sources hold. Who asks for hours that
+// are lost is told so every time.
+func (a *app) ingestCluster(ctx context.Context, db *database, cl ClusterConfig, sources *clusterSources, span period.Span, allowLess bool) error {
+	lost, err := a.loadSamples(ctx, db, cl, sources, span, false, allowLess)
+	if err == nil && len(lost) > 0 {
+		err = incompletef("%d hours are older than what its sources hold (from %s); they are lost: %s", len(lost), sources.oldest().Format(time.RFC3339), spansOf(lost))
 	}
-	about, err := src.Describe(ctx)
-	return src, about, err
-}
-
-// loadSamples reads the complete hours of a span that the source still holds: all
-// of them, or with missing only those not yet covered. Hours before the source's
-// oldest sample are lost; they are named, never stored as uncovered.
-func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, src ingest.Source, about ingest.Description, span period.Span, missing, allowLess bool) error {
-	asked := ingest.Complete(span, a.now())
-	held := asked
-	if !about.Oldest.IsZero() {
-		held = held.Intersect(period.Span{Start: about.Oldest.UTC().Truncate(time.Hour), End: held.End})
-	}
-	if !about.Newest.IsZero() {
-		held = held.Intersect(period.Span{Start: held.Start, End: about.Newest.UTC().Truncate(time.Hour).Add(time.Hour)})
-	}
-	covered, err := db.CoveredHours(ctx, cl.ID, asked)
-	if err != nil {
-		return err
-	}
-	var todo []time.Time
-	for _, h := range held.Hours() {
-		if !missing || !covered[h.Unix()] {
-			todo = append(todo, h)
-		}
-	}
-	var total warehouse.SampleResult
-	for _, s := range runs(todo) {
-		err := db.Locked(ctx, a.wait, a.sampleLocks(cl, s), func() error {
-			return a.foldInto(ctx, db, cl, src, about, s, allowLess, &total)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	a.sayPartial(cl, src)
-	a.log.Info("samples loaded", "cluster", cl.Name, "span", asked.String(), "driver", about.Driver, "hours", len(todo), "node_hours", total.NodeHours, "changed", total.Changed)
-	lost := 0
-	for _, h := range asked.Hours() { // a server forgets; files hold what they hold
-		if about.Forgets && h.Before(held.Start) && !covered[h.Unix()] {
-			lost++
-		}
-	}
-	if lost > 0 {
-		return incompletef("%d hours from %s are older than what %s holds (from %s); they are lost to this source", lost, asked.Start.Format(time.RFC3339), cl.Name, about.Oldest.UTC().Format(time.RFC3339))
-	}
-	return nil
+	return err
 }
 
 // sayPartial logs what a source that may answer in part warned of.
@@ -316,61 +269,12 @@ func allowPartialFlag(cmd *cobra.Command, to *bool) {
 // allowPartial does for every cluster what its allow_partial would.
 func (c *Config) allowPartial(yes bool) {
 	for i := range c.Clusters {
-		c.Clusters[i].Metrics.AllowPartial = c.Clusters[i].Metrics.AllowPartial || yes
-	}
-}
-
-func (a *app) sampleLocks(cl ClusterConfig, s period.Span) []string {
-	set := map[string]bool{}
-	for _, h := range s.Hours() {
-		set["samples/"+cl.ID+"/"+period.MonthOf(h).String()] = true
-	}
-	var out []string
-	for k := range set {
-		out = append(out, k)
-	}
-	sort.Strings(out)
-	return out
-}
-
-// runs joins consecutive hours into spans.
-func runs(hours []time.Time) []period.Span {
-	var out []period.Span
-	for _, h := range hours {
-		if n := len(out); n > 0 && out[n-1].End.Equal(h) {
-			out[n-1].End = h.Add(time.Hour)
-			continue
+		cl := &c.Clusters[i]
+		cl.Metrics.AllowPartial = cl.Metrics.AllowPartial || yes
+		for j := range cl.Fallback {
+			cl.Fallback[j].AllowPartial = cl.Fallback[j].AllowPartial || yes
 		}
-		out = append(out, period.Span{Start: h, End: h.Add(time.Hour)})
 	}
-	return out
-}
-
-func (a *app) foldInto(ctx context.Context, db *database, cl ClusterConfig, src ingest.Source, about ingest.Description, span period.Span, allowLess bool, total *warehouse.SampleResult) error {
-	started := a.now()
-	stop := a.progress(fmt.Sprintf("samples of %s, %s", cl.Name, span))
-	defer stop()
-	defer collectLess()()
-	return ingest.Fold(ctx, src, cl.Metrics.Match, cl.settings(), span, ingest.Whole(func(c ingest.Chunk) error {
-		res, err := db.SaveHours(ctx, warehouse.SampleLoad{
-			Cluster: cl.ID, ClusterName: cl.Name, Span: c.Span, Driver: about.Driver, ServerVersion: about.Version, Settings: settingsHash(cl),
-			Series: c.Series, Samples: c.Samples, Started: started, AllowLess: allowLess,
-		}, c.Hours)
-		if err != nil {
-			return err
-		}
-		total.NodeHours += res.NodeHours
-		total.Changed += res.Changed
-		for _, h := range c.Hours {
-			if seen := h.CoveredMicros; seen > 0 && seen < partlySeen {
-				a.log.Warn("the inventory was seen for a part of the hour only; the next run reads it again while the source holds it", "cluster", cl.Name, "hour", h.Hour.Format(time.RFC3339), "seconds", seen/1_000_000)
-			}
-			if len(h.Unplaced) > 0 {
-				a.log.Warn("devices of no known node are left out", "cluster", cl.Name, "hour", h.Hour.Format(time.RFC3339), "uuids", h.Unplaced)
-			}
-		}
-		return nil
-	}))
 }
 
 // partlySeen is the inventory time, in microseconds, below which an hour is worth a

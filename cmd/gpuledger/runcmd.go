@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -15,8 +16,9 @@ import (
 
 // runAll is what cron or the CronJob calls.
 type runAll struct {
-	period  string
-	partial bool
+	period      string
+	metricsFile string
+	partial     bool
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -26,7 +28,8 @@ func (a *app) runCmd() *cobra.Command {
 		Short: "Load what is new, allocate, reconcile: what the CronJob calls",
 		Long: `Read every hour of every open month that is not yet covered and that the source still
 holds, oldest first; load every bill whose content changed; allocate the months
-that have bills and reconcile them. Exit 3 where data is incomplete, 1 where
+that have bills and reconcile them. Hours that no source holds any more are named and
+recorded as lost. Exit 3 where data is incomplete, 1 where
 something failed or does not tie out.`,
 		Example: "  gpuledger run\n  gpuledger run --period 2026-10",
 		Args:    cobra.NoArgs,
@@ -40,12 +43,14 @@ something failed or does not tie out.`,
 			}
 			return a.withDatabase(cmd.Context(), func(cfg *Config, db *database) error {
 				cfg.allowPartial(c.partial)
-				return a.runAll(cmd.Context(), cfg, db, only)
+				err := a.runAll(cmd.Context(), cfg, db, only)
+				return a.afterRun(cmd.Context(), cfg, db, c.metricsFile, err)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&c.period, "period", "", "only this month")
 	allowPartialFlag(cmd, &c.partial)
+	cmd.Flags().StringVar(&c.metricsFile, "metrics-file", "", "write the run's own metrics there, for node_exporter's textfile collector (default: metrics_file of the configuration)")
 	return cmd
 }
 
@@ -74,7 +79,16 @@ func (a *app) runAll(ctx context.Context, cfg *Config, db *database, only period
 			problems = append(problems, fmt.Errorf("%s: %w", what, err))
 		}
 	}
-	for _, cl := range cfg.Clusters {
+	span := only.Span()
+	if only.IsZero() {
+		span = period.Span{Start: a.now().Add(-maxBacklog), End: a.now()}
+	}
+	clusters, unknown := a.clusters(ctx, cfg, span)
+	for _, err := range unknown {
+		note("telemetry", err)
+		dark = dark || exitCodeOf(err) == exitFailed
+	}
+	for _, cl := range clusters {
 		err := a.runSamples(ctx, cfg, db, cl, only)
 		note("cluster "+cl.Name, err)
 		dark = dark || err != nil && exitCodeOf(err) == exitFailed && !errors.Is(err, warehouse.ErrLocked)
@@ -154,23 +168,24 @@ func (a *app) runMonth(ctx context.Context, cfg *Config, db *database, m period.
 	return err
 }
 
-// runSamples loads the uncovered hours of the open months.
+// runSamples loads the uncovered hours of the open months, oldest first. Hours that no
+// source holds any more end the run with 3 once, when they are found to be lost; from
+// then on they are in status, and a warning.
 func (a *app) runSamples(ctx context.Context, cfg *Config, db *database, cl ClusterConfig, only period.Month) error {
-	src, about, err := openSource(ctx, cfg, cl)
+	sources, err := a.openSources(ctx, cfg, cl)
 	if err != nil {
+		return err
+	}
+	if err := sources.record(ctx, db, cl, a.now()); err != nil {
 		return err
 	}
 	span := only.Span()
 	if only.IsZero() {
-		from := about.Oldest
-		if oldest := a.now().Add(-maxBacklog); from.Before(oldest) && about.Forgets {
-			from = oldest
-		}
-		span = period.Span{Start: from, End: a.now()}
-		if !about.Newest.IsZero() {
-			span = span.Intersect(period.Span{Start: from, End: about.Newest.Add(time.Hour)})
+		if span, err = a.backlog(ctx, db, cl, sources); err != nil {
+			return err
 		}
 	}
+	var lost []time.Time
 	for m := period.MonthOf(span.Start); m.Start().Before(span.End); m = m.Next() {
 		state, err := db.PeriodState(ctx, m)
 		if err != nil {
@@ -179,11 +194,45 @@ func (a *app) runSamples(ctx context.Context, cfg *Config, db *database, cl Clus
 		if state == "closed" {
 			continue
 		}
-		if err := a.loadSamples(ctx, db, cl, src, about, span.Intersect(m.Span()), true, false); err != nil {
+		gone, err := a.loadSamples(ctx, db, cl, sources, span.Intersect(m.Span()), true, false)
+		if err != nil {
 			return err
 		}
+		lost = append(lost, gone...)
+	}
+	fresh, err := db.MarkLost(ctx, cl.ID, lost, a.now())
+	if err != nil {
+		return err
+	}
+	if known := len(lost) - len(fresh); known > 0 {
+		a.log.Warn("hours are lost, as known before: no source holds them; gpuledger status lists them", "cluster", cl.Name, "hours", known)
+	}
+	if len(fresh) > 0 {
+		return incompletef("%d hours were never read and are older than what its sources hold (from %s): %s; they are lost, unless a fallback source has them; their cost stays no_telemetry", len(fresh), sources.oldest().Format(time.RFC3339), spansOf(fresh))
 	}
 	return nil
+}
+
+// backlog is the span that a run without a month looks at: from the first hour that was
+// seen of the cluster, or the first that a source holds, up to now or the end of the files.
+func (a *app) backlog(ctx context.Context, db *database, cl ClusterConfig, sources *clusterSources) (period.Span, error) {
+	first, err := db.FirstHour(ctx, cl.ID)
+	if err != nil {
+		return period.Span{}, err
+	}
+	from := sources.oldest()
+	if !first.IsZero() && first.Before(from) {
+		from = first
+	}
+	forgets := slices.ContainsFunc(sources.open, (*source).forgets)
+	if oldest := a.now().Add(-maxBacklog); from.Before(oldest) && forgets {
+		from = oldest
+	}
+	span := period.Span{Start: from, End: a.now()}
+	if n := sources.newest(); !n.IsZero() {
+		span = span.Intersect(period.Span{Start: from, End: n.Add(time.Hour)})
+	}
+	return span, nil
 }
 
 // worst joins problems under the exit code of the worst: a failure before

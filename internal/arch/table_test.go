@@ -61,7 +61,9 @@ var modules = map[string][]string{
 	"github.com/jackc/pgx/v5/pgconn":                 {"warehouse", "warehouse/localpg"},
 	"github.com/parquet-go/parquet-go":               {"internal/parquetio"},
 	"github.com/pressly/goose/v3":                    {"warehouse"},
+	"github.com/prometheus/client_model":             {"cmd/gpuledger"}, // the run's own metrics
 	"github.com/prometheus/common/config":            {"ingest/prometheus", "cmd/gpuledger"},
+	"github.com/prometheus/common/expfmt":            {"cmd/gpuledger"},
 	"github.com/prometheus/common/model":             {"ingest/prometheus", "cmd/gpuledger"}, // durations such as 15d
 	"github.com/prometheus/prometheus/prompb":        {"ingest/prometheus"},
 	"github.com/prometheus/prometheus/tsdb/chunkenc": {"ingest/prometheus"},
