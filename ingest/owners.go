@@ -22,7 +22,7 @@ func (p *podReader) ofOwners(ctx context.Context) error {
 	}
 	for _, metric := range slices.Sorted(maps.Keys(gpu.OwnerMetrics)) {
 		for some := range slices.Chunk(keysOf(names[metric]), valuesPerRequest) {
-			series, err := p.reading.read(ctx, Selector{Metrics: []string{metric}, OneOf: map[string][]string{gpu.OwnerMetrics[metric]: some}}, p.span)
+			series, err := p.reading.read(ctx, Selector{Metrics: []string{metric}, OneOf: map[string][]string{gpu.OwnerMetrics[metric]: some}}, p.span, p.inParts)
 			if err != nil {
 				return err
 			}

@@ -49,11 +49,16 @@ func (db *DB) FirstHour(ctx context.Context, cluster string) (time.Time, error) 
 	return at.UTC(), nil
 }
 
+// edgeMicros is how much of an hour must have been seen for anything to have been there:
+// the last sample before an hour and the first after it reach into it.
+const edgeMicros = 300_000_000
+
 // ReadHours returns the hours of a span that were read, and of each whether anything was
 // there.
 func (db *DB) ReadHours(ctx context.Context, cluster string, span period.Span) (map[int64]bool, error) {
-	rows, err := db.pool.Query(ctx, `SELECT h.hour, h.covered_us > 0 OR EXISTS (SELECT FROM gpuledger.node_hour nh JOIN gpuledger.node n ON n.id = nh.node_id WHERE n.cluster_id = h.cluster_id AND nh.hour = h.hour AND nh.superseded_by IS NULL)
-		FROM gpuledger.cluster_hour h JOIN gpuledger.cluster c ON c.id = h.cluster_id WHERE c.key = $1 AND h.superseded_by IS NULL AND h.hour >= $2 AND h.hour < $3`, cluster, span.Start, span.End)
+	rows, err := db.pool.Query(ctx, `SELECT h.hour, h.covered_us >= $4 OR EXISTS (SELECT FROM gpuledger.node_hour nh JOIN gpuledger.node n ON n.id = nh.node_id
+			WHERE n.cluster_id = h.cluster_id AND nh.hour = h.hour AND nh.superseded_by IS NULL AND nh.measured_us * 10 > nh.present_us)
+		FROM gpuledger.cluster_hour h JOIN gpuledger.cluster c ON c.id = h.cluster_id WHERE c.key = $1 AND h.superseded_by IS NULL AND h.hour >= $2 AND h.hour < $3`, cluster, span.Start, span.End, int64(edgeMicros))
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +124,7 @@ func (db *DB) LastSuccess(ctx context.Context, job string) (time.Time, error) {
 
 // ClusterStatus returns one row a cluster: its hours from the first that anything was
 // seen in up to the last that could have been read by now. An hour is covered, lost, or
-// uncovered: not read, or read with nothing there. seconds_left is until the oldest
+// uncovered: not read, or read with nothing there (files end where they end). seconds_left is until the oldest
 // uncovered hour leaves what its sources hold, as if each forgot as fast as time goes
 // by; 0 where it has left, NULL without such an hour or where a source keeps all.
 func (db *DB) ClusterStatus(ctx context.Context, now, readable time.Time) (*chargeback.Table, error) {
@@ -127,16 +132,15 @@ func (db *DB) ClusterStatus(ctx context.Context, now, readable time.Time) (*char
 WITH first AS (
 	SELECT cluster_id, min(hour) AS hour FROM gpuledger.cluster_hour WHERE superseded_by IS NULL AND covered_us > 0 GROUP BY 1
 ), probe AS (
-	SELECT cluster_id, max(probed_at - oldest) AS keeps, bool_or(oldest IS NULL) AS keeps_all FROM gpuledger.source_probe GROUP BY 1
+	SELECT cluster_id, max(probed_at - oldest) AS keeps, bool_or(oldest IS NULL) AS keeps_all, bool_and(driver = 'openmetrics') AS files, max(newest) AS newest FROM gpuledger.source_probe GROUP BY 1
 ), span AS (
 	SELECT c.id, least(f.hour, (SELECT min(hour) FROM gpuledger.lost_hour l WHERE l.cluster_id = c.id)) AS start FROM gpuledger.cluster c LEFT JOIN first f ON f.cluster_id = c.id
 ), hours AS (
-	SELECT s.id, h.hour, ch.hour IS NOT NULL AS read, coalesce(ch.covered_us, 0) > 0 AS covered, l.hour IS NOT NULL AND coalesce(ch.covered_us, 0) = 0 AS lost,
+	SELECT s.id, h.hour, ch.hour IS NOT NULL AS read, coalesce(ch.covered_us, 0) >= $3 AS covered, l.hour IS NOT NULL AND coalesce(ch.covered_us, 0) < $3 AS lost,
 		CASE WHEN NOT p.keeps_all THEN extract(epoch FROM h.hour + p.keeps - $1::timestamptz) END AS seconds_left
-	FROM span s CROSS JOIN LATERAL generate_series(s.start, $2::timestamptz - interval '1 hour', interval '1 hour') AS h (hour)
+	FROM span s LEFT JOIN probe p ON p.cluster_id = s.id CROSS JOIN LATERAL generate_series(s.start, least($2::timestamptz - interval '1 hour', CASE WHEN p.files THEN p.newest END), interval '1 hour') AS h (hour)
 	LEFT JOIN gpuledger.cluster_hour ch ON ch.cluster_id = s.id AND ch.hour = h.hour AND ch.superseded_by IS NULL
 	LEFT JOIN gpuledger.lost_hour l ON l.cluster_id = s.id AND l.hour = h.hour
-	LEFT JOIN probe p ON p.cluster_id = s.id
 ), counted AS (
 	SELECT id, count(*) FILTER (WHERE covered) AS covered, count(*) FILTER (WHERE NOT covered AND NOT lost) AS uncovered, count(*) FILTER (WHERE lost) AS lost,
 		min(hour) FILTER (WHERE NOT covered AND NOT lost AND (NOT read OR seconds_left > 0)) AS oldest,
@@ -150,5 +154,5 @@ SELECT coalesce((SELECT n.name FROM gpuledger.cluster_name n WHERE n.cluster_id 
 	CASE WHEN k.oldest IS NOT NULL THEN round(k.seconds_left / 3600.0, 1) END AS hours_left,
 	(SELECT string_agg(to_char(lower(r), 'YYYY-MM-DD HH24:MI') || ' to ' || to_char(upper(r), 'YYYY-MM-DD HH24:MI'), ', ' ORDER BY r) FROM unnest(k.lost_ranges) AS r) AS lost,
 	(SELECT string_agg(driver || ' from ' || coalesce(to_char(oldest, 'YYYY-MM-DD HH24:MI'), 'the start') || ', asked ' || to_char(probed_at, 'YYYY-MM-DD HH24:MI'), '; ' ORDER BY ordinal) FROM gpuledger.source_probe p WHERE p.cluster_id = c.id) AS sources
-FROM gpuledger.cluster c LEFT JOIN counted k ON k.id = c.id ORDER BY 1, c.key`, now, readable)
+FROM gpuledger.cluster c LEFT JOIN counted k ON k.id = c.id ORDER BY 1, c.key`, now, readable, int64(edgeMicros))
 }

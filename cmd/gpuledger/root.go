@@ -58,7 +58,11 @@ type app struct {
 
 // run executes a command line and returns its exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now}
+	return (&app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now}).execute(ctx, args)
+}
+
+func (a *app) execute(ctx context.Context, args []string) int {
+	stdin, stdout, stderr := a.stdin, a.stdout, a.stderr
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)

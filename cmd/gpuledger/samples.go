@@ -187,7 +187,7 @@ func (l *sampleLoad) fold(ctx context.Context, src *source, span period.Span, do
 	err := ingest.Fold(ctx, src.Source, src.cl.Metrics.Match, l.cl.settings(), span, ingest.Whole(func(c ingest.Chunk) error {
 		var full []gpu.ClusterHour
 		for _, h := range c.Hours {
-			if h.CoveredMicros == 0 && len(h.Nodes) == 0 {
+			if !src.watch.has(h.Hour) {
 				if l.empty[h.Hour.Unix()].from == nil {
 					l.empty[h.Hour.Unix()] = emptyHour{src, h}
 				}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"sync"
 	"time"
 
 	"gpuledger/billing/period"
@@ -22,6 +21,7 @@ type source struct {
 	ingest.Source
 	cl      ClusterConfig // with this store as its metrics
 	about   ingest.Description
+	watch   *watched
 	ordinal int    // 0 is the cluster's metrics, then its fallbacks
 	name    string // "metrics", "fallback 1"
 }
@@ -46,10 +46,7 @@ func (s *source) described() string { return s.name + ": " + s.about.Detail }
 // nameAt is the cluster's name in an hour: the value of the label that it was
 // discovered by, else the configured one.
 func (s *source) nameAt(hour time.Time) string {
-	if l, ok := s.Source.(*labelled); ok {
-		return l.nameAt(hour, s.cl.Name)
-	}
-	return s.cl.Name
+	return s.watch.nameAt(hour, s.cl.Name)
 }
 
 var errFound = errors.New("found")
@@ -106,9 +103,8 @@ func (s *source) connect(ctx context.Context, cfg *Config) (err error) {
 	if s.about, err = s.Describe(ctx); err != nil {
 		return err
 	}
-	if len(s.cl.values) > 0 {
-		s.Source = &labelled{Source: s.Source, label: s.cl.label, values: s.cl.values, seen: map[int64]map[string]int{}}
-	}
+	s.watch = &watched{Source: s.Source, label: s.cl.label, values: s.cl.values, seen: map[int64]map[string]int{}}
+	s.Source = s.watch
 	return nil
 }
 
@@ -181,62 +177,6 @@ func (c *clusterSources) lost(hours []time.Time) []time.Time {
 		}
 	}
 	return out
-}
-
-// labelled is a store of several clusters, narrowed to the values of a label that stand
-// for one of them, which remembers under which value it saw each hour.
-type labelled struct {
-	ingest.Source
-	label  string
-	values []string
-
-	mu   sync.Mutex
-	seen map[int64]map[string]int // samples of kube_node_info by hour and value
-}
-
-func (l *labelled) narrow(sel ingest.Selector) ingest.Selector {
-	oneOf := map[string][]string{l.label: l.values}
-	for k, v := range sel.OneOf {
-		oneOf[k] = v
-	}
-	sel.OneOf = oneOf
-	return sel
-}
-
-// Select implements ingest.Source.
-func (l *labelled) Select(ctx context.Context, sel ingest.Selector, span period.Span, fn func(gpu.Series) error) error {
-	return l.Source.Select(ctx, l.narrow(sel), span, func(s gpu.Series) error {
-		if s.Metric == "kube_node_info" {
-			l.mu.Lock()
-			for _, x := range s.Samples {
-				hour := x.UnixMilli / 3_600_000 * 3_600
-				if l.seen[hour] == nil {
-					l.seen[hour] = map[string]int{}
-				}
-				l.seen[hour][s.Labels[l.label]]++
-			}
-			l.mu.Unlock()
-		}
-		return fn(s)
-	})
-}
-
-// List implements ingest.Source.
-func (l *labelled) List(ctx context.Context, sel ingest.Selector, span period.Span, fn func(gpu.Series) error) error {
-	return l.Source.List(ctx, l.narrow(sel), span, fn)
-}
-
-// nameAt is the value that most samples of an hour had.
-func (l *labelled) nameAt(hour time.Time, otherwise string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	best, n := otherwise, 0
-	for _, v := range l.values {
-		if c := l.seen[hour.Unix()][v]; c > n {
-			best, n = v, c
-		}
-	}
-	return best
 }
 
 // clusters are the configured clusters, and those that a label of a shared store names:
