@@ -245,6 +245,9 @@ func (c *ingestSamples) run(ctx context.Context, a *app, cfg *Config, db *databa
 // ingestCluster reads all hours of a span that the sources hold. Who asks for hours that
 // are lost is told so every time.
 func (a *app) ingestCluster(ctx context.Context, db *database, cl ClusterConfig, sources *clusterSources, span period.Span, allowLess bool) error {
+	if err := sources.record(ctx, db, cl, a.now()); err != nil {
+		return err
+	}
 	lost, err := a.loadSamples(ctx, db, cl, sources, span, false, allowLess)
 	if err == nil && len(lost) > 0 {
 		err = incompletef("%d hours are older than what its sources hold (from %s); they are lost: %s", len(lost), sources.oldest().Format(time.RFC3339), spansOf(lost))
