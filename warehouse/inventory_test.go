@@ -284,3 +284,45 @@ func TestHourWithoutTelemetryHasItsPool(t *testing.T) {
 		t.Errorf("the node is now in pool %q", got)
 	}
 }
+
+// A warehouse of the version before gets ranges from the hours it has, by whole hours and
+// without labels; the hours read again bring the rest, and are no new versions.
+func TestInventoryOfOlderWarehouse(t *testing.T) {
+	db := testDB(t)
+	hours := foldedDay()
+	saveInTest(t, db, "c", "c", hours)
+	want := db.text(t, everyRange)
+	versions := db.text(t, "SELECT count(*), count(superseded_by) FROM gpuledger.node_hour")
+	if _, err := db.MigrateDown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	day, next := month.Start().Format("2006-01-02"), month.Start().AddDate(0, 0, 1).Format("2006-01-02")
+	got := db.text(t, `SELECT 'node', n.name, t.valid::text, t.pool FROM gpuledger.node_state t JOIN gpuledger.node n ON n.id = t.node_id
+		UNION ALL SELECT 'part', d.uuid, t.valid::text, t.mode FROM gpuledger.partition_mode t JOIN gpuledger.gpu_partition p ON p.id = t.partition_id JOIN gpuledger.device d ON d.id = p.device_id
+		UNION ALL SELECT 'device', d.uuid, t.valid::text, '' FROM gpuledger.device_seen t JOIN gpuledger.device d ON d.id = t.device_id
+		UNION ALL SELECT 'pod', p.uid, t.valid::text, n.name FROM gpuledger.pod_seen t JOIN gpuledger.pod p ON p.id = t.pod_id JOIN gpuledger.node n ON n.id = t.node_id
+		UNION ALL SELECT 'name', name, valid::text, '' FROM gpuledger.cluster_named ORDER BY 1, 2, 3`)
+	older := strings.NewReplacer("D", day, "N", next).Replace(`device|GPU-n1|["D 00:00:00+00","N 00:00:00+00")|
+device|GPU-n2|["D 00:00:00+00","D 15:00:00+00")|
+name|c|["D 00:00:00+00","N 00:00:00+00")|
+node|n1|["D 00:00:00+00","D 06:00:00+00")|blue
+node|n1|["D 06:00:00+00","N 00:00:00+00")|green
+node|n2|["D 00:00:00+00","D 15:00:00+00")|blue
+part|GPU-n1|["D 00:00:00+00","D 10:00:00+00")|exclusive
+part|GPU-n1|["D 10:00:00+00","N 00:00:00+00")|time_slicing
+part|GPU-n2|["D 00:00:00+00","D 15:00:00+00")|exclusive
+pod|uid-a|["D 03:10:00+00","D 08:40:00+00")|n1`)
+	if got != older {
+		t.Errorf("from the hours: got\n%s\nwant\n%s", got, older)
+	}
+	saveInTest(t, db, "c", "c", hours)
+	if got := db.text(t, everyRange); got != want {
+		t.Errorf("read again: got\n%s\nwant\n%s", got, want)
+	}
+	if got := db.text(t, "SELECT count(*), count(superseded_by) FROM gpuledger.node_hour"); got != versions {
+		t.Errorf("versions %s, before %s", got, versions)
+	}
+}
