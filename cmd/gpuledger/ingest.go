@@ -255,10 +255,10 @@ func (a *app) ingestCluster(ctx context.Context, db *database, cl ClusterConfig,
 	return err
 }
 
-// sayPartial logs what a source that may answer in part warned of.
-func (a *app) sayPartial(cl ClusterConfig, src ingest.Source) {
-	if p, ok := src.(ingest.Partial); ok {
-		for _, w := range p.Warnings() {
+// sayPartial logs what sources that may answer in part warned of.
+func (a *app) sayPartial(cl ClusterConfig, sources *clusterSources) {
+	for _, s := range sources.open {
+		for _, w := range s.warnings() {
 			a.log.Warn("samples may be missing: "+w, "cluster", cl.Name)
 		}
 	}

@@ -86,6 +86,7 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 	if err := l.saveEmpty(ctx); err != nil {
 		return nil, err
 	}
+	a.sayPartial(cl, sources)
 	a.log.Info("samples loaded", "cluster", cl.Name, "span", asked.String(), "driver", sources.drivers(), "hours", todo-len(rest), "node_hours", l.total.NodeHours, "changed", l.total.Changed)
 	var unread, never []time.Time
 	for _, h := range rest {
@@ -228,7 +229,7 @@ func (l *sampleLoad) save(ctx context.Context, src *source, hours []gpu.ClusterH
 		}
 		res, err := l.db.SaveHours(ctx, warehouse.SampleLoad{
 			Cluster: l.cl.ID, ClusterName: src.nameAt(hours[0].Hour), Span: period.Span{Start: hours[0].Hour, End: hours[n-1].Hour.Add(time.Hour)},
-			Driver: src.about.Driver, ServerVersion: src.about.Version, Source: src.described(), Settings: settingsHash(src.cl),
+			Driver: src.about.Driver, ServerVersion: src.about.Version, Source: src.described(), Warnings: src.warnings(), Settings: settingsHash(src.cl),
 			Series: series, Samples: samples, Started: started, AllowLess: l.allowLess,
 		}, hours[:n])
 		if err != nil {

@@ -27,7 +27,16 @@ type source struct {
 }
 
 // forgets reports whether the store drops what is old: files hold what they hold.
-func (s *source) forgets() bool { return s.cl.Metrics.Type != "openmetrics" }
+func (s *source) forgets() bool { return s.about.Forgets }
+
+// warnings are what the store said of answers that may be partial, where it is allowed
+// to give them.
+func (s *source) warnings() []string {
+	if p, ok := s.watch.Source.(ingest.Partial); ok {
+		return p.Warnings()
+	}
+	return nil
+}
 
 // holds reports whether the store may have samples of an hour.
 func (s *source) holds(hour time.Time) bool {
