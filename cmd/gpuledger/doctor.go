@@ -184,6 +184,7 @@ func (c *doctor) telemetry(ctx context.Context, cfg *Config, cl ClusterConfig) {
 		c.fail("telemetry", cl.Name, err, "mend the cluster's metrics: entry")
 		return
 	}
+	src = watch(src, cl)
 	about, err := src.Describe(ctx)
 	if err != nil {
 		c.fail("telemetry", cl.Name, err, "check metrics.url and that the store answers")

@@ -136,6 +136,10 @@ prod-gone|prod-gone|(,)|2`
 	if got := one(t, dsn, "SELECT c.key, string_agg(n.name, ',' ORDER BY n.name) FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id GROUP BY 1 ORDER BY 1"); got != "1234|n1\n77|n3\nprod-gone|n2" {
 		t.Errorf("nodes: %s", got)
 	}
+	// doctor looks at each by itself.
+	if _, out, errs := cli(t, dsn, "doctor", "--config", config); !strings.Contains(out, "prod-eu") || !strings.Contains(out, "n1") || strings.Contains(out, "n4") || strings.Contains(out, "stage") {
+		t.Errorf("doctor: %s%s", out, errs)
+	}
 	if code, _, errs := cli(t, dsn, "ingest", "samples", "--config", config, "--period", "2026-10", "--cluster", "prod-xx"); code != 64 {
 		t.Errorf("exit %d, %s", code, errs)
 	}

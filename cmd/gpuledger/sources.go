@@ -112,7 +112,7 @@ func (s *source) connect(ctx context.Context, cfg *Config) (err error) {
 	if s.about, err = s.Describe(ctx); err != nil {
 		return err
 	}
-	s.watch = &watched{Source: s.Source, label: s.cl.label, values: s.cl.values, seen: map[int64]map[string]int{}}
+	s.watch = watch(s.Source, s.cl)
 	s.Source = s.watch
 	return nil
 }

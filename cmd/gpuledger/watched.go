@@ -24,6 +24,11 @@ type watched struct {
 	seen map[int64]map[string]int // samples of each series by hour (Unix seconds) and value
 }
 
+// watch narrows a store to a cluster and watches what it gives.
+func watch(src ingest.Source, cl ClusterConfig) *watched {
+	return &watched{Source: src, label: cl.label, values: cl.values, seen: map[int64]map[string]int{}}
+}
+
 func (w *watched) narrow(sel ingest.Selector) ingest.Selector {
 	if w.label == "" {
 		return sel
