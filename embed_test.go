@@ -13,7 +13,7 @@ func TestMigrationsAreNotEdited(t *testing.T) {
 		"migrations/00001_inputs.sql":          "714c78901c201a290fb6c5e0ca3b0eee45aa1a575ef63065d5f24132ac6179c1",
 		"migrations/00002_ledger.sql":          "166ddb6e9684bc0cd47efe65ae0414b59b812c89042489c0e1f7c6db93f4b107",
 		"migrations/00003_within_the_hour.sql": "ad087b168b08d6f82dd8c8f1f2fb040fd785b54a634417eafc1b732c793e8730",
-		"migrations/00004_inventory.sql":       "78f67fbc3f061743fc2d2c04a55efe1074f4b1632d2be30031f17893cbf531ba",
+		"migrations/00004_inventory.sql":       "aada9a9114f4d97c73692ce170c531687e0f87d6beac5cc61b1e498bbd2ac3a1",
 	}
 	files, err := fs.Glob(Migrations, "migrations/*.sql")
 	if err != nil {

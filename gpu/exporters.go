@@ -22,7 +22,7 @@ type ExporterMetric struct {
 	// container, pod_uid, slot, vdevice, mig_id and mig_profile, where they differ from
 	// dcgm-exporter's.
 	Labels map[string]string
-	amd    bool
+	AMD    bool // the labels are those of AMD's device-metrics-exporter
 }
 
 //go:embed data/exporters.tsv
@@ -49,7 +49,7 @@ func parseExporters(text string) (all []ExporterMetric, err error) {
 		switch f[5] {
 		case "-":
 		case "amd":
-			m.amd = true
+			m.AMD = true
 		default:
 			m.Labels = map[string]string{}
 			for _, pair := range strings.Split(f[5], ",") {
@@ -116,7 +116,7 @@ var canonicalLabels = map[string]string{
 }
 
 func (m ExporterMetric) reading() (reading, error) {
-	r := reading{fam: familyNames[m.Is], unit: units[m.Unit], either: m.Unit == "ratio_or_percent", of: m.Of, amd: m.amd}
+	r := reading{fam: familyNames[m.Is], unit: units[m.Unit], either: m.Unit == "ratio_or_percent", of: m.Of, amd: m.AMD}
 	size := m.Unit == "MiB" || m.Unit == "bytes"
 	switch {
 	case m.Name == "":

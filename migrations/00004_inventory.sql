@@ -51,6 +51,9 @@ CREATE INDEX pod_seen_node ON gpuledger.pod_seen (node_id);
 -- What Kubernetes says of a pod's life; the loaded hours may hold only a part of it.
 ALTER TABLE gpuledger.pod ADD COLUMN started_at timestamptz, ADD COLUMN completed_at timestamptz;
 
+-- Two more kinds of activity: of the multiprocessors, and of the memory's bandwidth.
+ALTER TABLE gpuledger.device_hour ADD COLUMN sm_active double precision, ADD COLUMN dram_active double precision;
+
 -- The name that a cluster's hours were read under. cluster_name is made of it.
 CREATE TABLE gpuledger.cluster_named (
     cluster_id int NOT NULL REFERENCES gpuledger.cluster,
@@ -119,6 +122,7 @@ SELECT cluster_id, r, name FROM (SELECT h.cluster_id, n.name, range_agg(tstzrang
     WHERE h.superseded_by IS NULL GROUP BY h.cluster_id, n.name) x, unnest(x.hours) AS r;
 
 -- +goose Down
+ALTER TABLE gpuledger.device_hour DROP COLUMN sm_active, DROP COLUMN dram_active;
 ALTER TABLE gpuledger.sample_load DROP COLUMN warnings, DROP COLUMN source;
 DROP TABLE gpuledger.job_success, gpuledger.lost_hour, gpuledger.source_probe, gpuledger.cluster_named;
 ALTER TABLE gpuledger.pod DROP COLUMN completed_at, DROP COLUMN started_at;

@@ -85,7 +85,7 @@ func (s *sampleSave) copyHours(ctx context.Context, loadID int64, changed []*cha
 	if err := hours.copyTo(ctx, s.tx, "gpuledger.node_hour", "id, node_id, hour, ready_us, uncovered_us, measured_us, present_us, pool, cpu_milli, memory_bytes, sha256, load_id, ready_start_us, ready_end_us"); err != nil {
 		return err
 	}
-	if err := devices.copyTo(ctx, s.tx, "gpuledger.device_hour", "node_hour_id, device_id, total_bytes, reserved_bytes, gpu_util, engine_active, dropped"); err != nil {
+	if err := devices.copyTo(ctx, s.tx, "gpuledger.device_hour", "node_hour_id, device_id, total_bytes, reserved_bytes, gpu_util, engine_active, dropped, sm_active, dram_active"); err != nil {
 		return err
 	}
 	if err := pods.copyTo(ctx, s.tx, "gpuledger.pod_hour", "node_hour_id, pod_id, life_us, cpu_milli, memory_bytes, gpus, start_us, cpu_used_milli, memory_used_bytes"); err != nil {
@@ -97,25 +97,32 @@ func (s *sampleSave) copyHours(ctx context.Context, loadID int64, changed []*cha
 }
 
 func (s *sampleSave) deviceRow(c *copyRows, h *changedHour, d gpu.Device) error {
-	c.row(7)
+	c.row(9)
 	c.int8(h.id)
 	c.int4(s.devices[s.deviceKey(h.nodeID, d)])
 	c.int8(int64(d.TotalBytes))
 	c.int8(int64(d.ReservedBytes))
-	for _, v := range []float64{d.GPUUtil, d.EngineActive} {
-		if v < 0 {
-			c.null()
-		} else {
-			c.float8(v)
+	share := func(values ...float64) {
+		for _, v := range values {
+			if v < 0 {
+				c.null()
+			} else {
+				c.float8(v)
+			}
 		}
 	}
+	share(d.GPUUtil, d.EngineActive)
 	if len(d.Dropped) == 0 {
 		c.null()
-		return nil
+	} else {
+		b, err := json.Marshal(d.Dropped)
+		if err != nil {
+			return err
+		}
+		c.jsonb(b)
 	}
-	b, err := json.Marshal(d.Dropped)
-	c.jsonb(b)
-	return err
+	share(d.SMActive, d.DRAMActive)
+	return nil
 }
 
 func occupancyRow(c *copyRows, h *changedHour, partition int32, p gpu.Partition, r gpu.Row) {

@@ -58,6 +58,9 @@ type ClusterConfig struct {
 	Modes     []ModeConfig `yaml:"modes"`     // sharing modes by node pool, where labels do not tell
 	Usage     bool         `yaml:"usage"`     // read what pods use of CPU and memory too, from cAdvisor
 
+	Presets   []string         `yaml:"presets"`   // exporters to read, see gpuledger exporters; default: all but dcgm-per-process
+	Exporters []ExporterConfig `yaml:"exporters"` // further metrics, or other readings of the presets'
+
 	// Of a discovered cluster: the label, and its values that stand for the cluster.
 	label  string
 	values []string
@@ -71,6 +74,15 @@ type DiscoverConfig struct {
 	IDs     map[string]string `yaml:"ids"` // stable ids by value; default: the value. Two values with one id are one cluster that was renamed
 }
 
+// ExporterConfig is one metric of an exporter and how it is read, see gpuledger exporters.
+type ExporterConfig struct {
+	Name   string            `yaml:"name"`
+	Is     string            `yaml:"is"`     // used | free | reserved | total | limit | gpu_util | engine_active | sm_active | dram_active | present
+	Unit   string            `yaml:"unit"`   // MiB | bytes | percent | ratio | ratio_or_percent
+	Of     string            `yaml:"of"`     // auto | device | copies | process | pod
+	Labels map[string]string `yaml:"labels"` // uuid, index, model, node, namespace, pod, container, pod_uid, slot, vdevice, mig_id, mig_profile
+}
+
 // ModeConfig sets the sharing mode of a node pool's whole GPUs.
 type ModeConfig struct {
 	NodePool string `yaml:"node_pool"` // * is a wildcard
@@ -80,7 +92,10 @@ type ModeConfig struct {
 
 // settings is what of the cluster's configuration the folding of samples needs.
 func (cl *ClusterConfig) settings() gpu.Settings {
-	s := gpu.Settings{Resources: cl.Resources, Usage: cl.Usage}
+	s := gpu.Settings{Resources: cl.Resources, Usage: cl.Usage, Presets: cl.Presets}
+	for _, e := range cl.Exporters {
+		s.Exporters = append(s.Exporters, gpu.ExporterMetric{Name: e.Name, Is: e.Is, Unit: e.Unit, Of: e.Of, Labels: e.Labels})
+	}
 	for _, m := range cl.Modes {
 		s.Modes = append(s.Modes, gpu.ModeOverride{NodePool: m.NodePool, Mode: gpu.Mode(m.Mode), Replicas: m.Replicas})
 	}
@@ -200,6 +215,9 @@ func (c *Config) validate() error {
 			return fmt.Errorf("clusters: %s is there twice; give each its own id", cl.ID)
 		}
 		seen[cl.ID] = true
+		if err := cl.settings().CheckExporters(); err != nil {
+			return fmt.Errorf("clusters: %s: exporters: %w", cl.Name, err)
+		}
 		for _, m := range cl.Modes {
 			switch {
 			case m.NodePool == "":

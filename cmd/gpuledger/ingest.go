@@ -286,7 +286,7 @@ const partlySeen = 3_300_000_000
 
 // settingsHash identifies what samples were read with, apart from where they came from.
 func settingsHash(cl ClusterConfig) [32]byte {
-	b, err := json.Marshal(map[string]any{"metrics": gpu.DeviceMetrics, "inventory": gpu.InventoryMetrics, "match": cl.Metrics.Match, "settings": cl.settings()})
+	b, err := json.Marshal(map[string]any{"metrics": cl.settings().DeviceMetrics(), "inventory": gpu.InventoryMetrics, "match": cl.Metrics.Match, "settings": cl.settings()})
 	if err != nil {
 		panic(err) // strings and maps of them always marshal
 	}
