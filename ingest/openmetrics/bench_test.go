@@ -1,10 +1,12 @@
 package openmetrics
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"gpuledger/gpu"
@@ -46,6 +48,39 @@ func BenchmarkParse(b *testing.B) {
 			}
 			b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
 			b.ReportMetric(float64(size)/float64(n), "stored-B/sample")
+		})
+	}
+}
+
+// BenchmarkLines reads the lines of the same file and cuts each into its series, value
+// and time, without making anything of them; with the numbers read too, it is what
+// parsing is measured against.
+func BenchmarkLines(b *testing.B) {
+	text, n := benchText(400_000)
+	for _, numbers := range []bool{false, true} {
+		b.Run(fmt.Sprintf("numbers=%v", numbers), func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			sum := 0.0
+			for b.Loop() {
+				r := bufio.NewReaderSize(bytes.NewReader(text), maxLine)
+				for {
+					line, err := r.ReadSlice('\n')
+					if err != nil {
+						break
+					}
+					_, rest, ok := bytes.Cut(line, []byte("} "))
+					value, when, _ := bytes.Cut(bytes.TrimSuffix(rest, []byte("\n")), []byte(" "))
+					if ok && numbers {
+						v, err1 := strconv.ParseFloat(string(value), 64)
+						t, err2 := strconv.ParseFloat(string(when), 64)
+						if err1 != nil || err2 != nil {
+							b.Fatal(err1, err2)
+						}
+						sum += v + t
+					}
+				}
+			}
+			b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 
@@ -44,6 +45,15 @@ func gz(t testing.TB, text string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+func zst(t testing.TB, text string) string {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(w.EncodeAll([]byte(text), nil))
 }
 
 func read(t testing.TB, span period.Span, metrics []string, paths ...string) ([]gpu.Series, *Source, error) {
@@ -79,7 +89,7 @@ func TestFormats(t *testing.T) {
 		`m{a="x"} nan 1727740800000` + "\n" +
 		`{"my.metric","a.b"="c"} 9 1727740800000` + "\n"
 	for name, text := range map[string]string{
-		"m.om": seconds, "m.om.gz": gz(t, seconds), "m.prom": millis, "zipped.txt": gz(t, millis),
+		"m.om": seconds, "m.om.gz": gz(t, seconds), "m.prom": millis, "zipped.txt": gz(t, millis), "m.om.zst": zst(t, seconds),
 		"noend.om": strings.TrimSuffix(seconds, "\n"),
 	} {
 		got, s, err := read(t, ever, []string{"m", "my.metric", "absent", "m"}, write(t, name, text))
@@ -135,9 +145,11 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"/nowhere/*.om":                         "no file matches /nowhere/*.om",
-		t.TempDir():                             "is a folder",
-		write(t, "x.gz", "m 1 1727740800000\n"): "it is not gzip",
+		"/nowhere/*.om":                          "no file matches /nowhere/*.om",
+		t.TempDir():                              "is a folder",
+		write(t, "x.gz", "m 1 1727740800000\n"):  "it is not gzip",
+		write(t, "x.zst", "m 1 1727740800000\n"): "it is not zstd",
+		write(t, "cut.zst", zst(t, long)[:60]):   "cut short",
 	} {
 		if _, _, err := read(t, ever, []string{"m"}, path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)

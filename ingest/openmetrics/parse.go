@@ -148,13 +148,21 @@ func (p *fileParser) series(line []byte) (*series, []byte, error) {
 	if n := len(p.lastText); n > 0 && len(line) > n && p.lastText[n-1] == '}' && bytes.Equal(line[:n], p.lastText) {
 		return p.last, line[n:], nil
 	}
+	// Files in the order of scrapes repeat the order of their series.
+	if p.last != nil && p.last.next != nil {
+		if next := p.last.next; len(line) > len(next.text) && bytes.Equal(line[:len(next.text)], next.text) {
+			return p.take(next, next.text), line[len(next.text):], nil
+		}
+	}
 	// Without an exemplar the last brace closes the labels. A hit proves it, since
 	// only whole series texts are in the map.
 	if end := bytes.LastIndexByte(line, '}') + 1; end > 0 {
 		if s, ok := p.byText[string(line[:end])]; ok {
-			p.lastText, p.last = append(p.lastText[:0], line[:end]...), s
-			return s, line[end:], nil
+			return p.take(s, line[:end]), line[end:], nil
 		}
+	}
+	if rest, ok := p.skip(line); ok {
+		return nil, rest, nil
 	}
 	end, nameEnd, err := seriesEnd(line)
 	if err != nil {
@@ -183,6 +191,31 @@ func (p *fileParser) series(line []byte) (*series, []byte, error) {
 			p.byText[string(text)] = s
 		}
 	}
+	return p.take(s, text), rest, nil
+}
+
+// take notes that a series, or one that is not wanted, was on the line.
+func (p *fileParser) take(s *series, text []byte) *series {
+	if s != nil && s.text == nil && text[len(text)-1] == '}' {
+		s.text = bytes.Clone(text)
+	}
+	if p.last != nil && s != nil && s.text != nil {
+		p.last.next = s
+	}
 	p.lastText, p.last = append(p.lastText[:0], text...), s
-	return s, rest, nil
+	return s
+}
+
+// skip steps over the labels of a metric that is not wanted, where nothing but the last
+// brace can close them.
+func (p *fileParser) skip(line []byte) (rest []byte, ok bool) {
+	nameEnd := bytes.IndexByte(line, '{')
+	if nameEnd <= 0 || p.wanted[string(line[:nameEnd])] || bytes.IndexByte(line, '#') >= 0 || !validName(line[:nameEnd]) {
+		return nil, false
+	}
+	end := bytes.LastIndexByte(line, '}')
+	if end < 0 || end > nameEnd+1 && line[end-1] != '"' {
+		return nil, false
+	}
+	return line[end+1:], true
 }

@@ -1,6 +1,6 @@
 // Package openmetrics reads samples from text files with timestamps: OpenMetrics
 // (seconds, ends with "# EOF") or the Prometheus text format (milliseconds),
-// plain or gzip, such as promtool tsdb dump-openmetrics writes.
+// plain, gzip or zstd, such as promtool tsdb dump-openmetrics writes.
 package openmetrics
 
 import (
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
 	"gpuledger/billing/period"
@@ -189,6 +190,9 @@ func (s *Source) load(ctx context.Context, metrics []string) error {
 				return fmt.Errorf("openmetrics: %s: %w", f.path, err)
 			}
 			p.byText = nil
+			for _, x := range p.list {
+				x.text, x.next = nil, nil
+			}
 			parsers[i] = p
 			return nil
 		})
@@ -282,6 +286,9 @@ func findFiles(patterns []string) ([]file, error) {
 	return files, nil
 }
 
+// maxWindow bounds what a zstd file may ask for to be decompressed: zstd --long=27.
+const maxWindow = 128 << 20
+
 func readFile(ctx context.Context, f file, p *fileParser) error {
 	in, err := os.Open(f.path)
 	if err != nil {
@@ -295,18 +302,31 @@ func readFile(ctx context.Context, f file, p *fileParser) error {
 	br := bufio.NewReaderSize(in, 1<<18)
 	var r io.Reader = br
 	// Told by its first bytes: names lie.
-	if magic, _ := br.Peek(2); string(magic) == "\x1f\x8b" {
+	magic, _ := br.Peek(4)
+	switch {
+	case strings.HasPrefix(string(magic), "\x1f\x8b"):
 		zr, err := gzip.NewReader(br)
 		if err != nil {
 			return fmt.Errorf("gzip: %w", err)
 		}
 		r = zr
-	} else if strings.HasSuffix(f.path, ".gz") && len(magic) > 0 {
-		return errors.New("its name ends in .gz, but it is not gzip")
+	case string(magic) == "\x28\xb5\x2f\xfd":
+		zr, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxWindow))
+		if err != nil {
+			return fmt.Errorf("zstd: %w", err)
+		}
+		defer zr.Close()
+		r = zr
+	case len(magic) > 0:
+		for end, kind := range map[string]string{".gz": "gzip", ".zst": "zstd"} {
+			if strings.HasSuffix(f.path, end) {
+				return fmt.Errorf("its name ends in %s, but it is not %s", end, kind)
+			}
+		}
 	}
 	err = p.read(r, ctx.Err)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: the gzip file is cut short", err)
+		return fmt.Errorf("%w: the compressed file is cut short", err)
 	}
 	return err
 }

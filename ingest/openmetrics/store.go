@@ -26,6 +26,8 @@ type block struct {
 type series struct {
 	metric string
 	labels map[string]string
+	text   []byte  // as it was written last, while a file is read
+	next   *series // that came after it before, while a file is read
 	data   []byte
 	blocks []block
 	// ordered: every sample is later than the one before it.
