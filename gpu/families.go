@@ -132,6 +132,9 @@ func (h *ClusterHour) Add(o ClusterHour) {
 	slices.SortStableFunc(h.Nodes, func(a, b NodeHour) int { return strings.Compare(a.Node, b.Node) })
 	h.Unplaced = merged(h.Unplaced, o.Unplaced)
 	h.Clashes = append(h.Clashes, o.Clashes...)
+	for _, p := range o.Inventory.Pods { // what only the folding needed
+		p.requestBy, p.containers, p.seen, p.running = nil, nil, nil, nil
+	}
 	if h.Inventory == nil {
 		h.Inventory = o.Inventory
 		return

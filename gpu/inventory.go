@@ -104,7 +104,7 @@ func NewInventory(series []Series, settings Settings, hour period.Span) *Invento
 		case s.Metric == "kube_replicaset_owner", s.Metric == "kube_job_owner":
 			inv.addOwner(s)
 		case s.Metric == "kube_namespace_labels":
-			inv.Namespaces[workloadLabel(s.Labels, "namespace")] = prefixed(s.Labels, "label_")
+			inv.Namespaces[workloadLabel(s.Labels, "namespace")] = s.ofObject()
 		}
 	}
 	for _, n := range inv.Nodes {
@@ -243,7 +243,7 @@ func (inv *Inventory) addNode(s Series, sc scrapes) {
 	case "kube_node_created":
 		n.created = int64(last * 1e6)
 	case "kube_node_labels":
-		n.Labels = prefixed(s.Labels, "label_")
+		n.Labels = s.ofObject()
 		n.InstanceType = first(n.Labels, "node_kubernetes_io_instance_type", "beta_kubernetes_io_instance_type")
 		n.Region = first(n.Labels, "topology_kubernetes_io_region", "failure_domain_beta_kubernetes_io_region")
 		n.Zone = first(n.Labels, "topology_kubernetes_io_zone", "failure_domain_beta_kubernetes_io_zone")

@@ -71,9 +71,9 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 			p.seen = union(append(p.seen, sc.presence(s.Samples, false)...))
 		}
 	case "kube_pod_labels":
-		p.Labels = prefixed(s.Labels, "label_")
+		p.Labels = s.ofObject()
 	case "kube_pod_annotations":
-		p.Annotations = prefixed(s.Labels, "annotation_")
+		p.Annotations = s.ofObject()
 	case "kube_pod_owner":
 		if o, ok := ownerOf(s); ok && (p.owner.kind == "" || s.Labels["owner_is_controller"] != "false") {
 			p.owner = o

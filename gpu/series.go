@@ -14,8 +14,29 @@ type Series struct {
 	Samples []Sample
 
 	Key string // LabelKey of Labels once Prepare was called, else ""
+
+	object map[string]string // of a family of an object's labels: these, once Prepare was called
 }
 
 // Prepare works out once what ordering needs of the labels. It changes nothing else:
 // a series that is folded many times is ordered faster.
-func (s *Series) Prepare() { s.Key = LabelKey(s.Labels) }
+func (s *Series) Prepare() {
+	s.Key = LabelKey(s.Labels)
+	if prefix := objectLabels[s.Metric]; prefix != "" {
+		s.object = prefixed(s.Labels, prefix)
+	}
+}
+
+// objectLabels are the families that carry the labels of an object, with what stands
+// before each.
+var objectLabels = map[string]string{
+	"kube_node_labels": "label_", "kube_pod_labels": "label_", "kube_namespace_labels": "label_", "kube_pod_annotations": "annotation_",
+}
+
+// ofObject returns the labels of the object that the series is of.
+func (s *Series) ofObject() map[string]string {
+	if s.object == nil {
+		s.object = prefixed(s.Labels, objectLabels[s.Metric])
+	}
+	return s.object
+}

@@ -60,3 +60,12 @@ func (f *folding) plan(ctx context.Context, span period.Span) error {
 	f.groups = gpu.Groups(gpu.NewInventory(inventory, f.settings, span), devices, f.settings)
 	return nil
 }
+
+// series counts those of all devices.
+func (f *folding) series() int {
+	n := 0
+	for _, g := range f.groups {
+		n += g.Series
+	}
+	return n
+}

@@ -20,6 +20,9 @@ const (
 	samplesPerRead = 300_000
 	// maxHoursPerRead bounds the window of one read.
 	maxHoursPerRead = 6
+	// seriesHoursPerWindow bounds the hours of a window by the fleet: what is folded of one
+	// is kept until all of it is there.
+	seriesHoursPerWindow = 24_000
 	// maxHoursPerPlan is for how long a plan of groups is made: series come and go.
 	maxHoursPerPlan = 24
 	// readsAtOnce is how many groups are read and folded side by side.
@@ -52,7 +55,7 @@ func Fold(ctx context.Context, src Source, equal map[string]string, settings gpu
 			return err
 		}
 		for today := hours[:n]; len(today) > 0; {
-			k := min(maxHoursPerRead, len(today))
+			k := min(maxHoursPerRead, len(today), max(1, seriesHoursPerWindow/max(1, f.series())))
 			if err := f.window(ctx, today[:k]); err != nil {
 				return err
 			}
