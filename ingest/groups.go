@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -29,12 +30,10 @@ const valuesPerRequest = 500
 func (f *folding) plan(ctx context.Context, span period.Span) error {
 	read := span.Grow(gpu.Neighbourhood)
 	var inventory, devices []gpu.Series
-	list := func(into *[]gpu.Series, sel Selector) error {
+	list := func(into *[]gpu.Series, sel Selector) (err error) {
 		sel.Equal = f.equal
-		return f.src.List(ctx, sel, read, func(s gpu.Series) error {
-			*into = append(*into, s)
-			return nil
-		})
+		*into, err = f.list(ctx, *into, sel, read)
+		return err
 	}
 	if err := list(&inventory, Selector{Metrics: gpu.NodeMetrics}); err != nil {
 		return fmt.Errorf("list nodes: %w", err)
@@ -59,6 +58,23 @@ func (f *folding) plan(ctx context.Context, span period.Span) error {
 	}
 	f.groups = gpu.Groups(gpu.NewInventory(inventory, f.settings, span), devices, f.settings)
 	return nil
+}
+
+// list adds the series of a selector, in parts where they are too many at once.
+func (f *folding) list(ctx context.Context, all []gpu.Series, sel Selector, span period.Span) ([]gpu.Series, error) {
+	n := len(all)
+	err := f.src.List(ctx, sel, span, func(s gpu.Series) error {
+		all = append(all, s)
+		return nil
+	})
+	a, b, ok := halves(sel)
+	if !ok || !errors.Is(err, ErrTooLarge) {
+		return all, err
+	}
+	if all, err = f.list(ctx, all[:n], a, span); err != nil {
+		return all, err
+	}
+	return f.list(ctx, all, b, span)
 }
 
 // series counts those of all devices.

@@ -21,7 +21,25 @@ import (
 type picky struct {
 	memory
 	most    int
+	listed  int // the most series of a list; 0: any number
 	refused int
+}
+
+func (p *picky) List(ctx context.Context, sel Selector, span period.Span, fn func(gpu.Series) error) error {
+	var all []gpu.Series
+	if err := p.memory.List(ctx, sel, span, func(s gpu.Series) error { all = append(all, s); return nil }); err != nil {
+		return err
+	}
+	if p.listed > 0 && len(all) > p.listed {
+		p.refused++
+		return ErrTooLarge
+	}
+	for _, s := range all {
+		if err := fn(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *picky) Select(ctx context.Context, sel Selector, span period.Span, fn func(gpu.Series) error) error {
@@ -97,6 +115,10 @@ func TestTooLargeIsHalved(t *testing.T) {
 		t.Errorf("%d hours, %d refused", len(got), src.refused)
 	} else if !reflect.DeepEqual(nodesOf(got), nodesOf(want)) {
 		t.Error("halves say something else")
+	}
+	src.most, src.listed, src.refused = math.MaxInt, 1, 0
+	if got := foldAll(t, src, span); src.refused == 0 || !reflect.DeepEqual(nodesOf(got), nodesOf(want)) {
+		t.Errorf("lists in halves say something else; %d refused", src.refused)
 	}
 	src.most = 10
 	err := Fold(t.Context(), src, nil, gpu.Settings{}, span, func(Chunk) error { return nil })

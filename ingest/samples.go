@@ -51,7 +51,11 @@ func Fold(ctx context.Context, src Source, equal map[string]string, settings gpu
 	f := &folding{src: src, equal: equal, settings: settings, emit: emit, perSeries: float64(time.Hour / (30 * time.Second))}
 	for hours := span.Hours(); len(hours) > 0; {
 		n := min(maxHoursPerPlan, len(hours))
-		if err := f.plan(ctx, spanOf(hours[:n])); err != nil {
+		err := f.plan(ctx, spanOf(hours[:n]))
+		for ; n > 1 && errors.Is(err, ErrTooLarge); err = f.plan(ctx, spanOf(hours[:n])) {
+			n /= 2
+		}
+		if err != nil {
 			return err
 		}
 		for today := hours[:n]; len(today) > 0; {
