@@ -16,6 +16,7 @@ type folding struct {
 	equal    map[string]string
 	settings gpu.Settings
 	emit     func(Chunk) error
+	kept     bool // windows are kept whole by who gets them
 
 	groups    []gpu.Group
 	nodeLabel string  // of kube-state-metrics' series

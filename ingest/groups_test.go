@@ -66,10 +66,10 @@ func (p *picky) Select(ctx context.Context, sel Selector, span period.Span, fn f
 func foldAll(t testing.TB, src Source, span period.Span) []gpu.ClusterHour {
 	t.Helper()
 	var out []gpu.ClusterHour
-	if err := Fold(t.Context(), src, nil, gpu.Settings{}, span, Whole(func(c Chunk) error {
+	if err := FoldWhole(t.Context(), src, nil, gpu.Settings{}, span, func(c Chunk) error {
 		out = append(out, c.Hours...)
 		return nil
-	})); err != nil {
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return out

@@ -17,11 +17,10 @@ const (
 	// samplesPerRead is about how many samples of devices one read brings, beside some
 	// times as many of the inventory: what is held in memory does not grow with the fleet
 	// or the span.
-	samplesPerRead = 300_000
+	samplesPerRead = 250_000
 	// maxHoursPerRead bounds the window of one read.
 	maxHoursPerRead = 6
-	// seriesHoursPerWindow bounds the hours of a window by the fleet: what is folded of one
-	// is kept until all of it is there.
+	// seriesHoursPerWindow bounds the hours of a window that is kept whole, by the fleet.
 	seriesHoursPerWindow = 24_000
 	// maxHoursPerPlan is for how long a plan of groups is made: series come and go.
 	maxHoursPerPlan = 24
@@ -48,7 +47,19 @@ type Chunk struct {
 // in chunks, one at a time. Memory grows neither with the span nor with the fleet. Equal
 // reads equal labels to choose the cluster within a shared store.
 func Fold(ctx context.Context, src Source, equal map[string]string, settings gpu.Settings, span period.Span, emit func(Chunk) error) error {
-	f := &folding{src: src, equal: equal, settings: settings, emit: emit, perSeries: float64(time.Hour / (30 * time.Second))}
+	f := &folding{src: src, equal: equal, settings: settings, emit: emit}
+	return f.run(ctx, span)
+}
+
+// FoldWhole passes on whole windows. A window of a large fleet is shorter, for it is kept
+// until all of it is there.
+func FoldWhole(ctx context.Context, src Source, equal map[string]string, settings gpu.Settings, span period.Span, emit func(Chunk) error) error {
+	f := &folding{src: src, equal: equal, settings: settings, emit: whole(emit), kept: true}
+	return f.run(ctx, span)
+}
+
+func (f *folding) run(ctx context.Context, span period.Span) error {
+	f.perSeries = float64(time.Hour / (30 * time.Second)) // until one is seen
 	for hours := span.Hours(); len(hours) > 0; {
 		n := min(maxHoursPerPlan, len(hours))
 		err := f.plan(ctx, spanOf(hours[:n]))
@@ -59,7 +70,10 @@ func Fold(ctx context.Context, src Source, equal map[string]string, settings gpu
 			return err
 		}
 		for today := hours[:n]; len(today) > 0; {
-			k := min(maxHoursPerRead, len(today), max(1, seriesHoursPerWindow/max(1, f.series())))
+			k := min(maxHoursPerRead, len(today))
+			if f.kept {
+				k = min(k, max(1, seriesHoursPerWindow/max(1, f.series())))
+			}
 			if err := f.window(ctx, today[:k]); err != nil {
 				return err
 			}
@@ -70,8 +84,8 @@ func Fold(ctx context.Context, src Source, equal map[string]string, settings gpu
 	return nil
 }
 
-// Whole brings the chunks of each window together for an emit that wants them so.
-func Whole(emit func(Chunk) error) func(Chunk) error {
+// whole brings the chunks of each window together for an emit that wants them so.
+func whole(emit func(Chunk) error) func(Chunk) error {
 	hours := map[time.Time]*gpu.ClusterHour{}
 	return func(c Chunk) error {
 		for _, h := range c.Hours {

@@ -77,12 +77,12 @@ func TestFoldDoesNotDependOnRequestSize(t *testing.T) {
 	src := &memory{series: fleetSeries(span.Grow(20 * time.Minute))}
 	fold := func(s period.Span) map[time.Time][]gpu.NodeHour {
 		out := map[time.Time][]gpu.NodeHour{}
-		if err := Fold(t.Context(), src, nil, gpu.Settings{}, s, Whole(func(c Chunk) error {
+		if err := FoldWhole(t.Context(), src, nil, gpu.Settings{}, s, func(c Chunk) error {
 			for _, h := range c.Hours {
 				out[h.Hour] = h.Nodes
 			}
 			return nil
-		})); err != nil {
+		}); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -108,7 +108,7 @@ func TestFoldRefusesTwoMachinesAtOnce(t *testing.T) {
 	series := fleetSeries(period.Hour(noon))
 	other := series[0]
 	other.Labels = map[string]string{"node": "n1", "provider_id": "aws:///z/i-2"}
-	err := Fold(t.Context(), &memory{series: append(series, other)}, nil, gpu.Settings{}, period.Hour(noon), Whole(func(Chunk) error { t.Error("emitted"); return nil }))
+	err := FoldWhole(t.Context(), &memory{series: append(series, other)}, nil, gpu.Settings{}, period.Hour(noon), func(Chunk) error { t.Error("emitted"); return nil })
 	var clash gpu.Clash
 	if !errors.As(err, &clash) || clash.Node != "n1" {
 		t.Error(err)

@@ -299,7 +299,7 @@ func collectLess() (back func()) {
 	if os.Getenv("GOGC") != "" { // somebody knows better
 		return func() {}
 	}
-	before := debug.SetGCPercent(200)
+	before := debug.SetGCPercent(150)
 	return func() { debug.SetGCPercent(before) }
 }
 

@@ -259,10 +259,10 @@ func TestPublishedSamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			var nodes []gpu.NodeHour
-			err = ingest.Fold(t.Context(), src, nil, gpu.Settings{}, period.Hour(hour), ingest.Whole(func(ch ingest.Chunk) error {
+			err = ingest.FoldWhole(t.Context(), src, nil, gpu.Settings{}, period.Hour(hour), func(ch ingest.Chunk) error {
 				nodes = append(nodes, ch.Hours[0].Nodes...)
 				return nil
-			}))
+			})
 			if err != nil || len(nodes) != 1 {
 				t.Fatalf("%d nodes, %v", len(nodes), err)
 			}

@@ -185,7 +185,7 @@ func (l *sampleLoad) fold(ctx context.Context, src *source, span period.Span, do
 	stop := l.a.progress(fmt.Sprintf("samples of %s, %s", l.cl.Name, span))
 	defer stop()
 	defer collectLess()()
-	err := ingest.Fold(ctx, src.Source, src.cl.Metrics.Match, l.cl.settings(), span, ingest.Whole(func(c ingest.Chunk) error {
+	err := ingest.FoldWhole(ctx, src.Source, src.cl.Metrics.Match, l.cl.settings(), span, func(c ingest.Chunk) error {
 		var full []gpu.ClusterHour
 		for _, h := range c.Hours {
 			if !src.watch.has(h.Hour) {
@@ -206,7 +206,7 @@ func (l *sampleLoad) fold(ctx context.Context, src *source, span period.Span, do
 			l.remark(h)
 		}
 		return nil
-	}))
+	})
 	var saving *savingError
 	var clash gpu.Clash
 	switch {

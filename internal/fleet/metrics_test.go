@@ -31,10 +31,10 @@ func demoSource(t *testing.T) ingest.Source {
 func foldHour(t *testing.T, src ingest.Source, hour time.Time, node string) (gpu.ClusterHour, *gpu.NodeHour) {
 	t.Helper()
 	var out gpu.ClusterHour
-	err := ingest.Fold(context.Background(), src, nil, gpu.Settings{}, period.Hour(hour), ingest.Whole(func(c ingest.Chunk) error {
+	err := ingest.FoldWhole(context.Background(), src, nil, gpu.Settings{}, period.Hour(hour), func(c ingest.Chunk) error {
 		out = c.Hours[0]
 		return nil
-	}))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
