@@ -120,9 +120,14 @@ func missing(has func(col int) bool) (notes []string, err error) {
 	return notes, nil
 }
 
-// hasIn is the has function of a list of column names.
+// hasIn is the has function of a list of column names. A legacy report has a column for
+// each tag.
 func hasIn(names []string) func(int) bool {
-	return func(col int) bool { return slices.Contains(names, columns[col]) }
+	return func(col int) bool {
+		return slices.ContainsFunc(names, func(n string) bool {
+			return n == columns[col] || col == colResourceTags && strings.HasPrefix(n, columns[col]+"_")
+		})
+	}
 }
 
 // basis is the choice between gross and net columns, one for a whole delivery:
@@ -151,4 +156,6 @@ func (b basis) pick(has func(int) bool, gross, net int) int {
 	return gross
 }
 
-func options() table.Options { return table.Options{Columns: columns[:]} }
+func options() table.Options {
+	return table.Options{Columns: columns[:], Rename: legacyName, Prefixed: map[int]string{colResourceTags: columns[colResourceTags] + "_"}}
+}

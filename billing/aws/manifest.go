@@ -61,6 +61,7 @@ type found struct {
 	object objstore.Object
 	root   string // the export's folder below the location, "" or ending in a slash
 	month  period.Month
+	folder string // of a legacy report: that of the month, 20261001-20261101
 }
 
 // manifests lists the newest manifest of each month. Only metadata is chosen by
@@ -78,6 +79,14 @@ func (r *Reader) manifests(ctx context.Context) ([]found, error) {
 	for _, o := range objects {
 		m := manifestKey.FindStringSubmatch(o.Key)
 		if m == nil {
+			if legacy := legacyManifestKey.FindStringSubmatch(o.Key); legacy != nil {
+				month, err := legacyMonth(legacy[3], legacy[4])
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", o.Key, err)
+				}
+				out = append(out, found{o, rootOf(legacy[1]), month, legacy[2]})
+				continue
+			}
 			if strings.HasSuffix(o.Key, "Manifest.json") {
 				nested++
 			}
@@ -87,11 +96,7 @@ func (r *Reader) manifests(ctx context.Context) ([]found, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Key, err)
 		}
-		root := m[1]
-		if root != "" {
-			root += "/"
-		}
-		out = append(out, found{o, root, month})
+		out = append(out, found{o, rootOf(m[1]), month, ""})
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].month.Start().Before(out[j].month.Start()) })
 	if len(out) == 0 {
@@ -102,6 +107,13 @@ func (r *Reader) manifests(ctx context.Context) ([]found, error) {
 		return nil, fmt.Errorf("%s: %w: no metadata/BILLING_PERIOD=YYYY-MM/<export>-Manifest.json; %s", r.store.Location(), billing.ErrIncomplete, hint)
 	}
 	return out, nil
+}
+
+func rootOf(folder string) string {
+	if folder == "" {
+		return ""
+	}
+	return folder + "/"
 }
 
 // delivery reads one manifest and looks at the files it names.
@@ -115,18 +127,24 @@ func (r *Reader) delivery(ctx context.Context, f found) (billing.Delivery, error
 	if err != nil {
 		return billing.Delivery{}, table.Incomplete(f.object.Key, err)
 	}
+	d := billing.Delivery{Format: "AWS CUR 2.0", BillingPeriod: f.month, Manifest: f.object.Key, Submitted: obj.Modified}
 	var m manifest
-	if len(raw) > maxManifest {
+	var report string
+	switch {
+	case len(raw) > maxManifest:
 		err = errors.New("longer than 16 MiB")
-	} else {
+	case f.folder != "":
+		var keys []string
+		keys, report, err = readLegacy(raw, &d)
+		for _, k := range keys {
+			m.DataFiles = append(m.DataFiles, manifestFile{URI: k})
+		}
+	default:
 		err = json.Unmarshal(raw, &m)
+		d.ID = m.ExecutionID
 	}
 	if err != nil {
 		return billing.Delivery{}, fmt.Errorf("%s: %w: not a readable manifest (%w); wait for AWS to write it again", f.object.Key, billing.ErrIncomplete, err)
-	}
-	d := billing.Delivery{
-		Format: "AWS CUR 2.0", BillingPeriod: f.month, ID: m.ExecutionID,
-		Manifest: f.object.Key, Submitted: obj.Modified,
 	}
 	for _, c := range m.Columns {
 		d.Columns = append(d.Columns, c.Name)
@@ -134,7 +152,7 @@ func (r *Reader) delivery(ctx context.Context, f found) (billing.Delivery, error
 	if len(m.DataFiles) == 0 {
 		return d, fmt.Errorf("%s: %w: the manifest names no data file; wait for AWS to write it again", f.object.Key, billing.ErrIncomplete)
 	}
-	if err := r.addFiles(ctx, &d, f, m.DataFiles); err != nil {
+	if err := r.addFiles(ctx, &d, f, report, m.DataFiles); err != nil {
 		return d, err
 	}
 	d.Token = token(raw, d.Files)
@@ -146,19 +164,24 @@ const maxManifest = 16 << 20
 // addFiles resolves the manifest's URIs below the export's own folder, so that a
 // copy of the bucket at any depth reads like the bucket, and takes sizes and
 // entity tags from one listing of the folder they share.
-func (r *Reader) addFiles(ctx context.Context, d *billing.Delivery, f found, files []manifestFile) error {
+func (r *Reader) addFiles(ctx context.Context, d *billing.Delivery, f found, report string, files []manifestFile) error {
 	keys := make([]string, len(files))
-	marker := "data/BILLING_PERIOD=" + f.month.String() + "/"
+	folders := map[string]bool{}
 	for i, file := range files {
-		at := strings.LastIndex(file.URI, "/"+marker)
-		if at < 0 || path.Clean("/"+file.URI[at+1:]) != file.URI[at:] {
-			return fmt.Errorf("%s: data file %q is not below %s; this is not the layout of an AWS data export", f.object.Key, file.URI, marker)
+		key, err := f.key(report, file.URI)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.object.Key, err)
 		}
-		keys[i] = f.root + file.URI[at+1:]
+		keys[i] = key
+		folders[path.Dir(key)+"/"] = true
 	}
-	listed, err := r.store.List(ctx, f.root+marker)
-	if err != nil {
-		return err
+	var listed []objstore.Object
+	for _, folder := range sortedKeys(folders) {
+		some, err := r.store.List(ctx, strings.TrimPrefix(folder, "./"))
+		if err != nil {
+			return err
+		}
+		listed = append(listed, some...)
 	}
 	have := make(map[string]objstore.Object, len(listed))
 	for _, o := range listed {
@@ -175,12 +198,25 @@ func (r *Reader) addFiles(ctx context.Context, d *billing.Delivery, f found, fil
 		case files[i].Size > 0 && files[i].Size != o.Size:
 			return fmt.Errorf("%s: %w: data file %s has %d bytes and the manifest says %d", f.object.Key, billing.ErrIncomplete, key, o.Size, files[i].Size)
 		case !table.IsData(key):
-			return fmt.Errorf("%s: data file %s is neither .csv, .csv.gz nor .parquet; choose one of them in the export's settings", f.object.Key, key)
+			return fmt.Errorf("%s: data file %s is neither .csv, .csv.gz, .zip nor .parquet; choose one of them in the export's settings", f.object.Key, key)
 		}
 		seen[key] = true
 		d.Files = append(d.Files, billing.File{Key: key, Size: o.Size, ETag: o.ETag})
 	}
 	return nil
+}
+
+// key resolves what the manifest names below the export's own folder.
+func (f found) key(report, uri string) (string, error) {
+	if f.folder != "" {
+		return legacyKey(f, report, uri)
+	}
+	marker := "data/BILLING_PERIOD=" + f.month.String() + "/"
+	at := strings.LastIndex(uri, "/"+marker)
+	if at < 0 || path.Clean("/"+uri[at+1:]) != uri[at:] {
+		return "", fmt.Errorf("data file %q is not below %s; this is not the layout of an AWS data export", uri, marker)
+	}
+	return f.root + uri[at+1:], nil
 }
 
 // token hashes all that a change of content would change.

@@ -1,4 +1,5 @@
-// Package aws reads AWS Data Exports of COST_AND_USAGE_REPORT (CUR 2.0) by their
+// Package aws reads AWS Data Exports of COST_AND_USAGE_REPORT (CUR 2.0), and legacy Cost
+// and Usage Reports, by their
 // manifests, from S3 or from a copy of the bucket in a folder.
 //
 // Costs by line type follow the amortisation of the Cloud Intelligence

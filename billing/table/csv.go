@@ -10,6 +10,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
 
 	"gpuledger/billing"
@@ -19,6 +20,7 @@ import (
 type csvSource struct {
 	names  []string
 	index  []int // position in the record of each wanted column, -1 where absent
+	tags   map[int][]tagColumn
 	record []string
 	nulls  map[string]bool
 	rows   *csv.Reader
@@ -95,17 +97,32 @@ func newCSV(r io.Reader, opt Options) (*csvSource, error) {
 	case err != nil:
 		return nil, s.explain(err)
 	}
-	return s, s.setHeader(head, opt.Columns)
+	return s, s.setHeader(head, opt)
+}
+
+// tagColumn is a column that holds one name of a map.
+type tagColumn struct {
+	name string
+	at   int
 }
 
 // setHeader finds the wanted columns. Empty cells name no column; a wanted
 // column that stands there twice would be a guess.
-func (s *csvSource) setHeader(head, wanted []string) error {
+func (s *csvSource) setHeader(head []string, opt Options) error {
+	wanted := opt.Columns
 	at := make(map[string]int, len(head))
 	twice := map[string]bool{}
 	for i, name := range head {
-		name = strings.Clone(strings.TrimSpace(name))
+		name = opt.rename(strings.Clone(strings.TrimSpace(name)))
 		s.names = append(s.names, name)
+		for col, prefix := range opt.Prefixed {
+			if tag, ok := strings.CutPrefix(name, prefix); ok && tag != "" {
+				if s.tags == nil {
+					s.tags = map[int][]tagColumn{}
+				}
+				s.tags[col] = append(s.tags[col], tagColumn{tag, i})
+			}
+		}
 		if _, ok := at[name]; ok {
 			twice[name] = true
 		}
@@ -126,7 +143,7 @@ func (s *csvSource) setHeader(head, wanted []string) error {
 }
 
 func (s *csvSource) header() []string { return s.names }
-func (s *csvSource) has(col int) bool { return s.index[col] >= 0 }
+func (s *csvSource) has(col int) bool { return s.index[col] >= 0 || len(s.tags[col]) > 0 }
 
 func (s *csvSource) next() error {
 	rec, err := s.rows.Read()
@@ -157,7 +174,22 @@ func (s *csvSource) text(col int) (string, bool) {
 	return "", false
 }
 
-func (s *csvSource) pairs(int) (map[string]string, bool, error) { return nil, false, nil }
+func (s *csvSource) pairs(col int) (map[string]string, bool, error) {
+	tags := s.tags[col]
+	if len(tags) == 0 {
+		return nil, false, nil
+	}
+	var out map[string]string
+	for _, t := range tags {
+		if v := s.record[t.at]; !s.nulls[v] {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[t.name] = strings.Clone(v)
+		}
+	}
+	return out, true, nil
+}
 
 func (s *csvSource) close() error {
 	if s.body == nil {
@@ -175,10 +207,11 @@ func (g gzipErrors) Read(p []byte) (int, error) {
 }
 
 func explainGzip(err error) error {
+	var corrupt flate.CorruptInputError
 	switch {
 	case err == nil, err == io.EOF, errors.Is(err, billing.ErrIncomplete):
 		return err
-	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.As(err, &corrupt), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w: the gzip stream is truncated or damaged (%w)", billing.ErrIncomplete, err)
 	}
 	return err

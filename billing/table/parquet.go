@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"gpuledger/billing"
 	"gpuledger/internal/parquetio"
@@ -15,6 +17,7 @@ type parquetSource struct {
 	file  objstore.File
 	names []string
 	rows  *parquetio.Reader
+	tags  map[int][]tagColumn
 	bad   error // a column of a shape that no cell can be read from
 }
 
@@ -31,11 +34,30 @@ func openParquet(ctx context.Context, store objstore.Store, file billing.File, o
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", file.Key, err)
 	}
-	return &parquetSource{file: f, names: p.Columns(), rows: p.Reader(opt.Columns, opt.Active)}, nil
+	s := &parquetSource{file: f, tags: map[int][]tagColumn{}}
+	wanted, active := slices.Clone(opt.Columns), slices.Clone(opt.Active)
+	for _, theirs := range p.Columns() {
+		name := opt.rename(theirs)
+		s.names = append(s.names, name)
+		if i := slices.Index(opt.Columns, name); i >= 0 {
+			wanted[i] = theirs
+		}
+		for col, prefix := range opt.Prefixed {
+			if tag, ok := strings.CutPrefix(name, prefix); ok && tag != "" && (active == nil || slices.Contains(active, col)) {
+				s.tags[col] = append(s.tags[col], tagColumn{tag, len(wanted)})
+				if active != nil {
+					active = append(active, len(wanted))
+				}
+				wanted = append(wanted, theirs)
+			}
+		}
+	}
+	s.rows = p.Reader(wanted, active)
+	return s, nil
 }
 
 func (s *parquetSource) header() []string { return s.names }
-func (s *parquetSource) has(col int) bool { return s.rows.Has(col) }
+func (s *parquetSource) has(col int) bool { return s.rows.Has(col) || len(s.tags[col]) > 0 }
 
 func (s *parquetSource) next() error {
 	if s.bad != nil {
@@ -58,7 +80,26 @@ func (s *parquetSource) text(col int) (string, bool) {
 	return v, ok
 }
 
-func (s *parquetSource) pairs(col int) (map[string]string, bool, error) { return s.rows.Map(col) }
+func (s *parquetSource) pairs(col int) (map[string]string, bool, error) {
+	tags := s.tags[col]
+	if len(tags) == 0 {
+		return s.rows.Map(col)
+	}
+	var out map[string]string
+	for _, t := range tags {
+		v, ok, err := s.rows.Text(t.at)
+		if err != nil {
+			return nil, false, err
+		}
+		if ok && v != "" {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[t.name] = v
+		}
+	}
+	return out, true, nil
+}
 
 func (s *parquetSource) close() error {
 	return errors.Join(s.rows.Close(), s.file.Close())

@@ -25,6 +25,11 @@ type Options struct {
 	// Active, if not nil, are the indexes of the only columns whose cells will be
 	// asked for: the rest need not be decoded. Has answers for all.
 	Active []int
+	// Rename brings a name of a file's header to those of Columns; nil: as it is.
+	Rename func(string) string
+	// Prefixed are columns of Columns that a file may have as many, each of one name of
+	// the map: the index of Columns, and what stands before the name, once renamed.
+	Prefixed map[int]string
 	// Nulls are the texts that mean "no value" in CSV, beside the empty cell.
 	Nulls []string
 }
@@ -51,20 +56,31 @@ type Reader struct {
 	maps    map[string]map[string]string
 }
 
+// rename applies Options.Rename.
+func (o Options) rename(name string) string {
+	if o.Rename == nil {
+		return name
+	}
+	return o.Rename(name)
+}
+
 // Open opens one data file, pinned to the entity tag that the delivery recorded,
 // and reads its header. A file that is absent, changed, truncated or not of the
-// recorded size is an error that wraps billing.ErrIncomplete. Parquet is told by the
-// name, gzip by the content.
+// recorded size is an error that wraps billing.ErrIncomplete. Parquet and zip are told by
+// the name, gzip by the content.
 func Open(ctx context.Context, store objstore.Store, file billing.File, opt Options) (*Reader, error) {
 	r := &Reader{
 		opt: opt, key: file.Key,
 		strings: map[string]string{}, times: map[string]time.Time{}, maps: map[string]map[string]string{},
 	}
 	var err error
-	if isParquet(file.Key) {
+	switch {
+	case isParquet(file.Key):
 		r.owned = true
 		r.src, err = openParquet(ctx, store, file, opt)
-	} else {
+	case strings.HasSuffix(strings.ToLower(file.Key), ".zip"):
+		r.src, err = openZip(ctx, store, file, opt)
+	default:
 		r.src, err = openCSV(ctx, store, file, opt)
 	}
 	if err != nil {
@@ -78,7 +94,7 @@ func isParquet(key string) bool { return strings.HasSuffix(strings.ToLower(key),
 // IsData reports whether a key names a file that Open reads.
 func IsData(key string) bool {
 	k := strings.ToLower(key)
-	return isParquet(k) || strings.HasSuffix(k, ".csv") || strings.HasSuffix(k, ".csv.gz")
+	return isParquet(k) || strings.HasSuffix(k, ".csv") || strings.HasSuffix(k, ".csv.gz") || strings.HasSuffix(k, ".zip")
 }
 
 // Incomplete translates a store's errors about a file into billing.ErrIncomplete:
