@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gpuledger/billing"
+	"gpuledger/billing/azurevm"
 	"gpuledger/billing/ec2"
 )
 
@@ -84,7 +85,7 @@ func (d *decoder) machine(l *billing.Line) string {
 	switch {
 	case id == "", strings.HasPrefix(id, "arn:"):
 		return ""
-	case gcpInstance.MatchString(id), azureMachine.MatchString(id), d.anyResource:
+	case gcpInstance.MatchString(id), azurevm.IsMachine(id), d.anyResource:
 		return lastSegment(id)
 	case strings.HasPrefix(strings.ToLower(id), "/subscriptions/"):
 		return ""
@@ -111,9 +112,7 @@ func hyperscaler(provider string) bool {
 }
 
 var (
-	gcpInstance  = regexp.MustCompile(`^(?://compute\.googleapis\.com/)?projects/[^/]+/zones/[^/]+/instances/[^/]+$`)
-	azureMachine = regexp.MustCompile(`(?i)/providers/microsoft\.compute/virtualmachine(?:s|scalesets)/[^/]+(?:/virtualmachines/\d+)?$`)
-	azureSize    = regexp.MustCompile(`^(?:Standard|Basic)_[A-Za-z0-9_-]+$`)
+	gcpInstance = regexp.MustCompile(`^(?://compute\.googleapis\.com/)?projects/[^/]+/zones/[^/]+/instances/[^/]+$`)
 )
 
 // identify finds the machine's name and type.
@@ -128,12 +127,12 @@ func (d *decoder) identify(l *billing.Line) error {
 		return err
 	}
 	l.InstanceID = d.machine(l)
-	if vm := details["VMName"]; vm != "" && azureMachine.MatchString(l.ResourceID) {
-		l.InstanceID = vm // a scale set's line names its machine here
+	if azurevm.IsMachine(l.ResourceID) { // a scale set's line names its machine in the details
+		l.InstanceID = azurevm.InstanceID(l.ResourceID, details["VMName"])
 	}
 	for _, t := range []string{
 		r.Keep(colXInstanceType), prices["InstanceType"], prices["x_InstanceType"], prices["MachineType"],
-		details["InstanceType"], azureType(details["ServiceType"]),
+		details["InstanceType"], azurevm.Size(details["ServiceType"]),
 		ec2.TypeOf(l.UsageType), ec2.TypeOf(r.Text(colSKUMeter)), ec2.TypeOf(ec2.TaxedUsage(l.Description)), ec2.TypeIn(l.Description),
 	} {
 		if t != "" {
@@ -148,13 +147,6 @@ func (d *decoder) identify(l *billing.Line) error {
 		l.Component = gcpComponent(l.Description)
 	}
 	return nil
-}
-
-func azureType(s string) string {
-	if azureSize.MatchString(s) {
-		return s
-	}
-	return ""
 }
 
 // gcpComponent tells which part of a machine a Compute Engine SKU prices.
