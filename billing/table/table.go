@@ -253,7 +253,7 @@ func (r *Reader) Map(col int) (map[string]string, error) {
 	if m, ok := r.maps[s]; ok {
 		return m, nil
 	}
-	m, err := parseObject(s)
+	m, err := ParseObject(s)
 	if err != nil {
 		return nil, r.Error(col, err)
 	}
@@ -264,8 +264,8 @@ func (r *Reader) Map(col int) (map[string]string, error) {
 	return m, nil
 }
 
-// parseObject keeps keys verbatim: tag names hold ':' and '/'.
-func parseObject(s string) (map[string]string, error) {
+// ParseObject reads a JSON object of names and values. Keys stay verbatim: tag names hold ':' and '/'.
+func ParseObject(s string) (map[string]string, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &raw); err != nil {
 		return nil, fmt.Errorf("not a JSON object of names and values: %w", err)

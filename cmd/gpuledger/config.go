@@ -19,6 +19,7 @@ import (
 
 	"gpuledger/billing"
 	"gpuledger/billing/aws"
+	"gpuledger/billing/azure"
 	"gpuledger/billing/focus"
 	"gpuledger/gpu"
 	"gpuledger/ingest"
@@ -142,10 +143,10 @@ func (m MetricsConfig) server(dir string) (prometheus.Config, error) {
 // BillConfig is one bill source.
 type BillConfig struct {
 	Name     string   `yaml:"name"`
-	Type     string   `yaml:"type"`     // aws | focus
+	Type     string   `yaml:"type"`     // aws | azure | focus
 	Location string   `yaml:"location"` // s3://bucket/prefix, or a folder
 	Nulls    []string `yaml:"nulls"`    // focus: texts that mean "no value"
-	Currency string   `yaml:"currency"` // focus: for files without BillingCurrency
+	Currency string   `yaml:"currency"` // focus, azure: for files without a currency
 	Table    string   `yaml:"table"`
 	File     string   `yaml:"file"`
 }
@@ -245,10 +246,10 @@ func (c *Config) validate() error {
 			return fmt.Errorf("bills: entry %d has no name", i+1)
 		case seen[b.Name]:
 			return fmt.Errorf("bills: %s is there twice", b.Name)
-		case b.Type == "gcp" || b.Type == "azure" || b.Type == "ratecard":
+		case b.Type == "gcp" || b.Type == "ratecard":
 			return fmt.Errorf("bills: %s: type %s is not available in this version; export FOCUS and use type focus", b.Name, b.Type)
-		case b.Type != "aws" && b.Type != "focus":
-			return fmt.Errorf("bills: %s: type %q is not aws or focus", b.Name, b.Type)
+		case b.Type != "aws" && b.Type != "azure" && b.Type != "focus":
+			return fmt.Errorf("bills: %s: type %q is not aws, azure or focus", b.Name, b.Type)
 		case b.Location == "":
 			return fmt.Errorf("bills: %s: location is missing", b.Name)
 		}
@@ -405,8 +406,11 @@ func (c *Config) reader(ctx context.Context, b BillConfig) (billing.Reader, erro
 	if err != nil {
 		return nil, fmt.Errorf("bills: %s: %w", b.Name, err)
 	}
-	if b.Type == "aws" {
+	switch b.Type {
+	case "aws":
 		return aws.New(store, b.Name), nil
+	case "azure":
+		return azure.New(store, b.Name, azure.Options{Currency: b.Currency}), nil
 	}
 	return focus.New(store, b.Name, focus.Options{Nulls: b.Nulls, Currency: b.Currency}), nil
 }
