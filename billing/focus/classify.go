@@ -1,12 +1,12 @@
 package focus
 
 import (
-	"regexp"
 	"strings"
 
 	"gpuledger/billing"
 	"gpuledger/billing/azurevm"
 	"gpuledger/billing/ec2"
+	"gpuledger/billing/gce"
 )
 
 // classify decides by ChargeCategory and the two statuses, as the specification
@@ -85,7 +85,7 @@ func (d *decoder) machine(l *billing.Line) string {
 	switch {
 	case id == "", strings.HasPrefix(id, "arn:"):
 		return ""
-	case gcpInstance.MatchString(id), azurevm.IsMachine(id), d.anyResource:
+	case gce.IsMachine(id), azurevm.IsMachine(id), d.anyResource:
 		return lastSegment(id)
 	case strings.HasPrefix(strings.ToLower(id), "/subscriptions/"):
 		return ""
@@ -111,10 +111,6 @@ func hyperscaler(provider string) bool {
 	return false
 }
 
-var (
-	gcpInstance = regexp.MustCompile(`^(?://compute\.googleapis\.com/)?projects/[^/]+/zones/[^/]+/instances/[^/]+$`)
-)
-
 // identify finds the machine's name and type.
 func (d *decoder) identify(l *billing.Line) error {
 	r := d.rows
@@ -127,6 +123,9 @@ func (d *decoder) identify(l *billing.Line) error {
 		return err
 	}
 	l.InstanceID = d.machine(l)
+	if id := gce.InstanceID(l.ResourceID, l.UsageAccount, l.AvailabilityZone); id != "" {
+		l.InstanceID = id
+	}
 	if azurevm.IsMachine(l.ResourceID) { // a scale set's line names its machine in the details
 		l.InstanceID = azurevm.InstanceID(l.ResourceID, details["VMName"])
 	}
@@ -143,7 +142,7 @@ func (d *decoder) identify(l *billing.Line) error {
 	if l.InstanceType == "" {
 		l.InstanceFamily = ec2.FamilyOf(l.UsageType)
 	}
-	if gcpInstance.MatchString(l.ResourceID) {
+	if gce.IsMachine(l.ResourceID) {
 		l.Component = gcpComponent(l.Description)
 	}
 	return nil

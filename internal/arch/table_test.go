@@ -9,6 +9,7 @@ var edges = map[string][]string{
 	"billing/period":  {},
 	"billing/ec2":     {}, // instance types and what is in them: data
 	"billing/azurevm": {}, // names of Azure's machines
+	"billing/gce":     {}, // and of Google's
 	"objstore":        {},
 
 	// 1: what a bill, a GPU and a policy are
@@ -21,7 +22,7 @@ var edges = map[string][]string{
 	"billing/table": {"billing", "billing/money", "internal/parquetio", "objstore"},
 	"billing/aws":   {"billing", "billing/ec2", "billing/money", "billing/period", "billing/table", "objstore"},
 	"billing/azure": {"billing", "billing/azurevm", "billing/money", "billing/period", "billing/table", "objstore"},
-	"billing/focus": {"billing", "billing/azurevm", "billing/ec2", "billing/money", "billing/period", "billing/table", "objstore"},
+	"billing/focus": {"billing", "billing/azurevm", "billing/ec2", "billing/gce", "billing/money", "billing/period", "billing/table", "objstore"},
 	"allocate":      {"billing", "billing/money", "billing/period", "gpu", "policy"},
 
 	// 3: the outside: telemetry in, files out
@@ -86,7 +87,7 @@ var modules = map[string][]string{
 
 // pure are the packages that only calculate: the same input gives the same output
 // on any machine and at any time.
-var pure = []string{"allocate", "billing/money", "billing/period", "billing/azurevm", "billing/ec2", "gpu", "policy"}
+var pure = []string{"allocate", "billing/money", "billing/period", "billing/azurevm", "billing/ec2", "billing/gce", "gpu", "policy"}
 
 // impure is what they do without: standard packages, and functions of them.
 var (
