@@ -13,10 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"gpuledger/billing"
+	"gpuledger/billing/layout"
 	"gpuledger/billing/table"
 	"gpuledger/objstore"
 )
@@ -46,23 +46,30 @@ func New(store objstore.Store, name string) *Reader {
 // Where some months are whole and others are not, it returns the whole ones
 // together with the error about the others.
 func (r *Reader) Deliveries(ctx context.Context) ([]billing.Delivery, error) {
-	all, err := r.manifests(ctx)
+	all, err := layout.AWS(ctx, r.store)
 	if err != nil {
 		return nil, r.wrap(err)
 	}
 	var out []billing.Delivery
 	var errs []error
 	seen := map[string]string{}
-	for _, f := range all {
-		d, err := r.delivery(ctx, f)
-		if slices.Contains(d.Columns, "BilledCost") {
-			continue // a FOCUS export under the same prefix: another table
+	for _, one := range all {
+		if layout.IsFOCUS(one) {
+			continue // another table under the same prefix
 		}
-		if other, ok := seen[f.month.String()]; ok {
+		if other, ok := seen[one.Month.String()]; ok {
 			return nil, r.wrap(fmt.Errorf("%s: two exports hold %s (%s and %s); point the location at one of them, or the month counts twice",
-				r.store.Location(), f.month, other, f.object.Key))
+				r.store.Location(), one.Month, other, one.Manifest))
 		}
-		seen[f.month.String()] = f.object.Key
+		seen[one.Month.String()] = one.Manifest
+		d := billing.Delivery{Format: "AWS CUR 2.0", BillingPeriod: one.Month, ID: one.ID, Manifest: one.Manifest, Files: one.Files, Submitted: one.Submitted, Token: layout.Token([][]byte{one.Raw}, one.Files)}
+		if one.Kind == layout.AWSLegacy {
+			d.Format = "AWS CUR"
+		}
+		for _, c := range one.Columns {
+			d.Columns = append(d.Columns, legacyName(c))
+		}
+		err := one.Err
 		if err == nil && len(d.Columns) > 0 {
 			err = r.describe(&d)
 		}

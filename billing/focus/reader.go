@@ -1,6 +1,6 @@
-// Package focus reads FOCUS datasets of any provider, versions 1.0 to 1.4, from
-// files without a manifest: CSV, gzipped CSV or Parquet in a folder, below a
-// prefix, or a single file.
+// Package focus reads FOCUS datasets of any provider, versions 1.0 to 1.4: CSV,
+// gzipped CSV or Parquet in a folder, below a prefix, or a single file, by the manifests
+// of AWS and Azure where they have written it.
 package focus
 
 import (
@@ -41,7 +41,8 @@ type Reader struct {
 	opt   Options
 
 	mu    sync.Mutex
-	scans map[string]scan // by key and entity tag
+	scans map[string]scan  // by key and entity tag
+	rows  map[string]int64 // of a file by its key, where a manifest counts them
 	notes map[[32]byte][]string
 }
 
@@ -61,7 +62,7 @@ func New(store objstore.Store, name string, opt Options) *Reader {
 	if opt.Nulls == nil {
 		opt.Nulls = DefaultNulls
 	}
-	return &Reader{store: store, name: name, opt: opt, scans: map[string]scan{}, notes: map[[32]byte][]string{}}
+	return &Reader{store: store, name: name, opt: opt, scans: map[string]scan{}, rows: map[string]int64{}, notes: map[[32]byte][]string{}}
 }
 
 func (r *Reader) wrap(err error) error {
@@ -71,11 +72,11 @@ func (r *Reader) wrap(err error) error {
 	return fmt.Errorf("bills %s: %w", r.name, err)
 }
 
-// Deliveries groups the files by BillingPeriodStart. There is no manifest, so
-// all files at the location are the delivery: each is looked through once for
-// the months it holds (and once again only when it changed), and a file of
-// several months is part of each. Files of an export that has manifests are
-// refused, since old refreshes lie beside the new.
+// Deliveries are what the manifests of an export name, where there are any (AWS Data
+// Exports, Azure Cost Management). Else it groups the files by BillingPeriodStart: all
+// files at the location are the delivery, each is looked through once for the months it
+// holds (and once again only when it changed), and a file of several months is part of
+// each.
 func (r *Reader) Deliveries(ctx context.Context) ([]billing.Delivery, error) {
 	objects, err := r.store.List(ctx, "")
 	if err != nil {
@@ -85,7 +86,8 @@ func (r *Reader) Deliveries(ctx context.Context) ([]billing.Delivery, error) {
 	files := 0
 	for _, o := range objects {
 		if base := strings.ToLower(path.Base(o.Key)); strings.HasSuffix(base, "manifest.json") {
-			return nil, r.wrap(fmt.Errorf("%s: %s says that this is a provider's export, whose folders keep old refreshes beside the new; point the location at the files of one refresh", r.store.Location(), o.Key))
+			out, err := r.byManifest(ctx, objects)
+			return out, r.wrap(err)
 		}
 		if !table.IsData(o.Key) {
 			continue
@@ -196,9 +198,15 @@ func (r *Reader) readFile(ctx context.Context, f billing.File, dec *decoder, kee
 	if err := dec.start(rows, f.Key); err != nil {
 		return err
 	}
+	r.mu.Lock()
+	want, counted := r.rows[f.Key]
+	r.mu.Unlock()
 	for {
 		switch err := rows.Next(); {
 		case err == io.EOF:
+			if counted && rows.Row() != want {
+				return fmt.Errorf("%s: %w: the file has %d rows and the manifest says %d", f.Key, billing.ErrIncomplete, rows.Row(), want)
+			}
 			return nil
 		case err != nil:
 			return err

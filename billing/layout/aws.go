@@ -1,15 +1,15 @@
-package aws
+package layout
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 
@@ -64,12 +64,14 @@ type found struct {
 	folder string // of a legacy report: that of the month, 20261001-20261101
 }
 
-// manifests lists the newest manifest of each month. Only metadata is chosen by
-// listing; data files never are.
-func (r *Reader) manifests(ctx context.Context) ([]found, error) {
-	objects, err := r.store.List(ctx, "metadata/")
+// AWS returns the newest refresh of each month of AWS's exports at a location: data
+// exports (CUR 2.0, FOCUS) and legacy Cost and Usage Reports, in the order of their
+// months. Only metadata is chosen by listing; data files never are. No export at all is an
+// error that wraps billing.ErrIncomplete.
+func AWS(ctx context.Context, store objstore.Store) ([]Run, error) {
+	objects, err := store.List(ctx, "metadata/")
 	if err == nil && len(objects) == 0 {
-		objects, err = r.store.List(ctx, "")
+		objects, err = store.List(ctx, "")
 	}
 	if err != nil {
 		return nil, err
@@ -104,9 +106,13 @@ func (r *Reader) manifests(ctx context.Context) ([]found, error) {
 		if nested > 0 {
 			hint = "only manifests of single refreshes are there; copy metadata/BILLING_PERIOD=*/*-Manifest.json too"
 		}
-		return nil, fmt.Errorf("%s: %w: no metadata/BILLING_PERIOD=YYYY-MM/<export>-Manifest.json; %s", r.store.Location(), billing.ErrIncomplete, hint)
+		return nil, fmt.Errorf("%s: %w: no metadata/BILLING_PERIOD=YYYY-MM/<export>-Manifest.json; %s", store.Location(), billing.ErrIncomplete, hint)
 	}
-	return out, nil
+	runs := make([]Run, len(out))
+	for i, f := range out {
+		runs[i] = f.run(ctx, store)
+	}
+	return runs, nil
 }
 
 func rootOf(folder string) string {
@@ -116,55 +122,54 @@ func rootOf(folder string) string {
 	return folder + "/"
 }
 
-// delivery reads one manifest and looks at the files it names.
-func (r *Reader) delivery(ctx context.Context, f found) (billing.Delivery, error) {
-	body, obj, err := r.store.Get(ctx, f.object.Key, "")
+// run reads one manifest and looks at the files it names.
+func (f found) run(ctx context.Context, store objstore.Store) Run {
+	one := Run{Kind: AWSExport, Export: f.object.Key, Month: f.month, Manifest: f.object.Key}
+	if f.folder != "" {
+		one.Kind = AWSLegacy
+	}
+	one.Err = f.read(ctx, store, &one)
+	return one
+}
+
+func (f found) read(ctx context.Context, store objstore.Store, one *Run) error {
+	body, obj, err := store.Get(ctx, f.object.Key, "")
 	if err != nil {
-		return billing.Delivery{}, table.Incomplete(f.object.Key, err)
+		return table.Incomplete(f.object.Key, err)
 	}
 	defer body.Close()
 	raw, err := io.ReadAll(io.LimitReader(body, maxManifest+1))
 	if err != nil {
-		return billing.Delivery{}, table.Incomplete(f.object.Key, err)
+		return table.Incomplete(f.object.Key, err)
 	}
-	d := billing.Delivery{Format: "AWS CUR 2.0", BillingPeriod: f.month, Manifest: f.object.Key, Submitted: obj.Modified}
+	one.Raw, one.Submitted = raw, obj.Modified
 	var m manifest
 	var report string
 	switch {
 	case len(raw) > maxManifest:
 		err = errors.New("longer than 16 MiB")
 	case f.folder != "":
-		var keys []string
-		keys, report, err = readLegacy(raw, &d)
-		for _, k := range keys {
-			m.DataFiles = append(m.DataFiles, manifestFile{URI: k})
-		}
+		m, report, err = readLegacy(raw)
 	default:
 		err = json.Unmarshal(raw, &m)
-		d.ID = m.ExecutionID
 	}
 	if err != nil {
-		return billing.Delivery{}, fmt.Errorf("%s: %w: not a readable manifest (%w); wait for AWS to write it again", f.object.Key, billing.ErrIncomplete, err)
+		return fmt.Errorf("%s: %w: not a readable manifest (%w); wait for AWS to write it again", f.object.Key, billing.ErrIncomplete, err)
 	}
+	one.ID = m.ExecutionID
 	for _, c := range m.Columns {
-		d.Columns = append(d.Columns, c.Name)
+		one.Columns = append(one.Columns, c.Name)
 	}
 	if len(m.DataFiles) == 0 {
-		return d, fmt.Errorf("%s: %w: the manifest names no data file; wait for AWS to write it again", f.object.Key, billing.ErrIncomplete)
+		return fmt.Errorf("%s: %w: the manifest names no data file; wait for AWS to write it again", f.object.Key, billing.ErrIncomplete)
 	}
-	if err := r.addFiles(ctx, &d, f, report, m.DataFiles); err != nil {
-		return d, err
-	}
-	d.Token = token(raw, d.Files)
-	return d, nil
+	return f.addFiles(ctx, store, one, report, m.DataFiles)
 }
-
-const maxManifest = 16 << 20
 
 // addFiles resolves the manifest's URIs below the export's own folder, so that a
 // copy of the bucket at any depth reads like the bucket, and takes sizes and
 // entity tags from one listing of the folder they share.
-func (r *Reader) addFiles(ctx context.Context, d *billing.Delivery, f found, report string, files []manifestFile) error {
+func (f found) addFiles(ctx context.Context, store objstore.Store, one *Run, report string, files []manifestFile) error {
 	keys := make([]string, len(files))
 	folders := map[string]bool{}
 	for i, file := range files {
@@ -176,8 +181,8 @@ func (r *Reader) addFiles(ctx context.Context, d *billing.Delivery, f found, rep
 		folders[path.Dir(key)+"/"] = true
 	}
 	var listed []objstore.Object
-	for _, folder := range sortedKeys(folders) {
-		some, err := r.store.List(ctx, strings.TrimPrefix(folder, "./"))
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		some, err := store.List(ctx, strings.TrimPrefix(folder, "./"))
 		if err != nil {
 			return err
 		}
@@ -201,7 +206,7 @@ func (r *Reader) addFiles(ctx context.Context, d *billing.Delivery, f found, rep
 			return fmt.Errorf("%s: data file %s is neither .csv, .csv.gz, .zip nor .parquet; choose one of them in the export's settings", f.object.Key, key)
 		}
 		seen[key] = true
-		d.Files = append(d.Files, billing.File{Key: key, Size: o.Size, ETag: o.ETag})
+		one.Files = append(one.Files, billing.File{Key: key, Size: o.Size, ETag: o.ETag})
 	}
 	return nil
 }
@@ -217,20 +222,4 @@ func (f found) key(report, uri string) (string, error) {
 		return "", fmt.Errorf("data file %q is not below %s; this is not the layout of an AWS data export", uri, marker)
 	}
 	return f.root + uri[at+1:], nil
-}
-
-// token hashes all that a change of content would change.
-func token(manifest []byte, files []billing.File) [32]byte {
-	h := sha256.New()
-	field := func(b []byte) {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
-		h.Write(b)
-	}
-	field(manifest)
-	for _, f := range files {
-		field([]byte(f.Key))
-		field(binary.BigEndian.AppendUint64(nil, uint64(f.Size)))
-		field([]byte(f.ETag))
-	}
-	return [32]byte(h.Sum(nil))
 }
