@@ -15,7 +15,8 @@ type Series struct {
 
 	Key string // LabelKey of Labels once Prepare was called, else ""
 
-	object map[string]string // of a family of an object's labels: these, once Prepare was called
+	// ObjectLabels are those of the object, in a family of them, once Prepare was called.
+	ObjectLabels map[string]string
 }
 
 // Prepare works out once what ordering needs of the labels. It changes nothing else:
@@ -23,7 +24,7 @@ type Series struct {
 func (s *Series) Prepare() {
 	s.Key = LabelKey(s.Labels)
 	if prefix := objectLabels[s.Metric]; prefix != "" {
-		s.object = prefixed(s.Labels, prefix)
+		s.ObjectLabels = prefixed(s.Labels, prefix)
 	}
 }
 
@@ -35,8 +36,8 @@ var objectLabels = map[string]string{
 
 // ofObject returns the labels of the object that the series is of.
 func (s *Series) ofObject() map[string]string {
-	if s.object == nil {
-		s.object = prefixed(s.Labels, objectLabels[s.Metric])
+	if s.ObjectLabels == nil {
+		s.ObjectLabels = prefixed(s.Labels, objectLabels[s.Metric])
 	}
-	return s.object
+	return s.ObjectLabels
 }
