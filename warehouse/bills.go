@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,10 +43,21 @@ const createStage = `CREATE TEMP TABLE stage_line (
 	pricing_currency text, exchange_rate numeric, commitment text, reservation text, invoice_id text, invoice_detail_id text, invoice_issuer text, tags jsonb
 ) ON COMMIT DROP`
 
+// BillLoad says how a delivery is loaded.
+type BillLoad struct {
+	Source string // its name in the configuration
+	Kind   string // aws, azure, focus
+	Scope  *billing.Scope
+	// AllowEmpty lets a delivery without a line take the place of one with some.
+	AllowEmpty bool
+}
+
 // LoadDelivery stores one delivery as the current one of its source and billing
 // period, whole or not at all. It reads nothing where token and scope are those of
-// the stored delivery.
-func (db *DB) LoadDelivery(ctx context.Context, source, kind string, d billing.Delivery, r billing.Reader, scope *billing.Scope) (res BillResult, err error) {
+// the stored delivery. A delivery of a payer whose month another source has delivered is
+// refused: the month would count twice.
+func (db *DB) LoadDelivery(ctx context.Context, load BillLoad, d billing.Delivery, r billing.Reader) (res BillResult, err error) {
+	source, kind, scope := load.Source, load.Kind, load.Scope
 	sourceID, err := db.sourceID(ctx, source, kind)
 	if err != nil {
 		return res, err
@@ -60,6 +73,12 @@ func (db *DB) LoadDelivery(ctx context.Context, source, kind string, d billing.D
 	err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 		l := &billLoad{tx: tx, sourceID: sourceID, delivery: d, current: current, scopeHash: scopeHash}
 		if err := l.stage(ctx, r, scope); err != nil {
+			return err
+		}
+		if l.lines == 0 && current.lines > 0 && !load.AllowEmpty {
+			return fmt.Errorf("%w: the new delivery of %s has no line and the stored one has %d, which stays; --allow-empty takes the new one", billing.ErrIncomplete, d.BillingPeriod, current.lines)
+		}
+		if err := l.onlyOnce(ctx); err != nil {
 			return err
 		}
 		if n, ok := r.(billing.ReadNoter); ok {
@@ -131,6 +150,32 @@ func (l *billLoad) stage(ctx context.Context, r billing.Reader, scope *billing.S
 		return err // the cause of the failed COPY, in the reader's own words
 	}
 	return copyErr
+}
+
+// onlyOnce refuses a payer's month that another source has delivered.
+func (l *billLoad) onlyOnce(ctx context.Context) error {
+	set := map[string]bool{}
+	for _, c := range l.controls.Rows() {
+		if c.PayerAccount != "" {
+			set[c.PayerAccount] = true
+		}
+	}
+	payers := slices.Sorted(maps.Keys(set))
+	// Two sources may load at once: the second waits here, and sees what the first stored.
+	if _, err := l.tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext('gpuledger payers'))"); err != nil {
+		return err
+	}
+	var other, payer string
+	err := l.tx.QueryRow(ctx, `SELECT s.name, c.payer FROM gpuledger.bill_delivery d JOIN gpuledger.source s ON s.id = d.source_id JOIN gpuledger.bill_control c ON c.delivery_id = d.id
+		WHERE d.billing_period = $1 AND d.source_id <> $2 AND d.superseded_by IS NULL AND c.payer = ANY ($3) ORDER BY s.name, c.payer LIMIT 1`,
+		l.delivery.BillingPeriod.Start(), l.sourceID, payers).Scan(&other, &payer)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s of payer %s is delivered by the source %s already, and would count twice; configure one of the two", l.delivery.BillingPeriod, payer, other)
 }
 
 // flushAt is how many bytes of rows are gathered before they go to the server.
@@ -263,9 +308,6 @@ func (l *billLoad) promote(ctx context.Context) (BillResult, error) {
 	if l.current.id != 0 && string(l.current.content) == string(content[:]) && string(l.current.scope) == string(l.scopeHash[:]) {
 		_, err := l.tx.Exec(ctx, "UPDATE gpuledger.bill_delivery SET token = $2 WHERE id = $1", l.current.id, l.delivery.Token[:])
 		return res, err
-	}
-	if l.lines == 0 && l.current.lines > 0 {
-		return res, fmt.Errorf("%w: the new delivery of %s has no lines and would replace one of %d lines; if that is right, remove the old one by hand", billing.ErrIncomplete, l.delivery.BillingPeriod, l.current.lines)
 	}
 	res.Changed = true
 	controls := l.controls.Rows()

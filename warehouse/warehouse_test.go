@@ -233,7 +233,7 @@ func otherLine(cost string) billing.Line {
 func load(t *testing.T, db *DB, token byte, r *memoryReader) (BillResult, error) {
 	t.Helper()
 	d := billing.Delivery{Format: "test", BillingPeriod: month, Token: [32]byte{token}}
-	return db.LoadDelivery(t.Context(), "aws", "aws", d, r, &billing.Scope{GPUType: gpu.IsGPUInstanceType, GPUFamily: gpu.IsGPUFamily})
+	return db.LoadDelivery(t.Context(), BillLoad{Source: "aws", Kind: "aws", Scope: &billing.Scope{GPUType: gpu.IsGPUInstanceType, GPUFamily: gpu.IsGPUFamily}}, d, r)
 }
 
 func allocateTest(t *testing.T, db *DB) RunResult {

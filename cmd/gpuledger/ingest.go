@@ -31,8 +31,9 @@ func (a *app) ingestCmd() *cobra.Command {
 
 // ingestBills loads the deliveries of the configured sources.
 type ingestBills struct {
-	period string
-	source string
+	period     string
+	source     string
+	allowEmpty bool
 }
 
 func (a *app) ingestBillsCmd() *cobra.Command {
@@ -49,6 +50,7 @@ func (a *app) ingestBillsCmd() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&c.period, "period", "", "only the delivery of this billing period, such as 2026-10")
 	cmd.Flags().StringVar(&c.source, "source", "", "only this source of the configuration")
+	cmd.Flags().BoolVar(&c.allowEmpty, "allow-empty", false, "let a delivery without a line take the place of one with some")
 	return cmd
 }
 
@@ -67,7 +69,7 @@ func (c *ingestBills) run(ctx context.Context, a *app, cfg *Config, db *database
 			continue
 		}
 		found = true
-		_, err := a.loadBills(ctx, cfg, db, b, only)
+		_, err := a.loadBills(ctx, cfg, db, b, only, c.allowEmpty)
 		if err = a.skipped(err); err != nil {
 			problems = append(problems, fmt.Errorf("source %s: %w", b.Name, err))
 		}
@@ -80,7 +82,7 @@ func (c *ingestBills) run(ctx context.Context, a *app, cfg *Config, db *database
 
 // loadBills loads a source's deliveries and returns the months whose lines changed.
 // A broken delivery does not keep the whole ones of other months out.
-func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillConfig, only period.Month) ([]period.Month, error) {
+func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillConfig, only period.Month, allowEmpty bool) ([]period.Month, error) {
 	r, err := cfg.reader(ctx, b)
 	if err != nil {
 		return nil, err
@@ -105,7 +107,7 @@ func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillCo
 			stop := a.progress(fmt.Sprintf("bill %s %s", b.Name, d.BillingPeriod))
 			defer stop()
 			var err error
-			res, err = db.LoadDelivery(ctx, b.Name, b.Type, d, r, scope)
+			res, err = db.LoadDelivery(ctx, warehouse.BillLoad{Source: b.Name, Kind: b.Type, Scope: scope, AllowEmpty: allowEmpty}, d, r)
 			return err
 		})
 		if err != nil {

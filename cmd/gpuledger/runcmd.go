@@ -98,7 +98,7 @@ func (a *app) runAll(ctx context.Context, cfg *Config, db *database, only period
 	}
 	for _, b := range cfg.Bills {
 		// A month's corrections come with later billing periods: all are looked at.
-		_, err := a.loadBills(ctx, cfg, db, b, period.Month{})
+		_, err := a.loadBills(ctx, cfg, db, b, period.Month{}, false)
 		note("source "+b.Name, err)
 		if ctx.Err() != nil {
 			return ctx.Err()
