@@ -1,5 +1,7 @@
 package gpu
 
+import "strings"
+
 // limit is the most a pod may use, and when that was said, for each of its containers
 // and each of a container's virtual devices.
 type limit struct {
@@ -30,19 +32,29 @@ func (l limit) with(share string, bytes uint64, at int64) limit {
 
 // within is the limit of a pod of some life: the sum of the most that each part of it
 // was allowed meanwhile. A pod made anew under the same name may have another.
+//
+// The scheduler's word of a pod counts its containers in another way than what enforces
+// the limits, so that the two are not added: the larger counts.
 func (l limit) within(life interval) uint64 {
-	var n uint64
-	for _, all := range l.shares {
+	var enforced, granted uint64
+	for share, all := range l.shares {
 		var most uint64
 		for _, a := range all {
 			if a.clip(life).length() > 0 {
 				most = max(most, a.bytes)
 			}
 		}
-		n += most
+		if strings.HasPrefix(share, grantedShare) {
+			granted += most
+		} else {
+			enforced += most
+		}
 	}
-	return n
+	return max(enforced, granted)
 }
+
+// grantedShare is put before the name of a container's part by the scheduler's word.
+const grantedShare = "granted\x00"
 
 // containerShare names the part of a pod that a series of HAMi's is about.
 func containerShare(l map[string]string) string { return l["container"] + "\x00" + l["vdevice"] }

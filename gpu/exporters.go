@@ -15,8 +15,8 @@ import (
 type ExporterMetric struct {
 	Preset string
 	Name   string
-	Is     string // used, free, reserved, total, limit; gpu_util, engine_active, sm_active, dram_active; present
-	Unit   string // MiB, bytes; percent, ratio, ratio_or_percent
+	Is     string // used, free, reserved, total, limit, granted; gpu_util, engine_active, sm_active, dram_active; present, power
+	Unit   string // MiB, bytes; percent, ratio, ratio_or_percent; watts
 	Of     string // auto, device, copies, process, pod; see data/exporters.tsv
 	// Labels are the exporter's names for uuid, index, model, node, namespace, pod,
 	// container, pod_uid, slot, vdevice, mig_id and mig_profile, where they differ from
@@ -81,22 +81,24 @@ const (
 	famSM
 	famDRAM
 	famPresent // only that it is there: a GPU without memory series may still be seen
+	famPower   // that too, and it never stands still
+	famGranted // what a scheduler gave a pod, used or not: HAMi
 )
 
 var familyNames = map[string]family{
 	"used": famUsed, "free": famFree, "reserved": famReserved, "total": famTotal, "limit": famLimit,
-	"gpu_util": famUtil, "engine_active": famEngine, "sm_active": famSM, "dram_active": famDRAM, "present": famPresent,
+	"gpu_util": famUtil, "engine_active": famEngine, "sm_active": famSM, "dram_active": famDRAM, "present": famPresent, "power": famPower, "granted": famGranted,
 }
 
 // memory reports whether the family's values are sizes.
-func (f family) memory() bool { return f >= famUsed && f <= famLimit }
+func (f family) memory() bool { return f >= famUsed && f <= famLimit || f == famGranted }
 
 // activity reports whether they are shares of time.
 func (f family) activity() bool { return f >= famUtil && f <= famDRAM }
 
 const mib = float64(1 << 20)
 
-var units = map[string]float64{"MiB": mib, "bytes": 1, "percent": 0.01, "ratio": 1, "ratio_or_percent": 1}
+var units = map[string]float64{"MiB": mib, "bytes": 1, "percent": 0.01, "ratio": 1, "ratio_or_percent": 1, "watts": 1}
 
 // reading says how one metric of one exporter is read.
 type reading struct {
@@ -123,12 +125,12 @@ func (m ExporterMetric) reading() (reading, error) {
 		return r, fmt.Errorf("a metric without a name")
 	case r.fam == famNone:
 		return r, fmt.Errorf("%s: is: %q is none of %s", m.Name, m.Is, strings.Join(slices.Sorted(maps.Keys(familyNames)), ", "))
-	case r.unit == 0 || r.fam.memory() != size:
+	case r.unit == 0 || r.fam.memory() != size || (r.fam == famPower) != (m.Unit == "watts"):
 		return r, fmt.Errorf("%s: unit: %q is not one of %s", m.Name, m.Unit, m.Is)
 	case !slices.Contains([]string{"auto", "device", "copies", "process", "pod"}, m.Of):
 		return r, fmt.Errorf("%s: of: %q is not auto, device, copies, process or pod", m.Name, m.Of)
-	case r.fam == famLimit && m.Of != "pod":
-		return r, fmt.Errorf("%s: a limit is of a pod", m.Name)
+	case (r.fam == famLimit || r.fam == famGranted) && m.Of != "pod":
+		return r, fmt.Errorf("%s: %s is of a pod: of: pod", m.Name, m.Is)
 	}
 	if m.Labels != nil {
 		r.labels = map[string]string{}
@@ -250,6 +252,9 @@ func (r reading) canonical(s Series) Series {
 // exporter may have written behind it; "" where it has none.
 func (r reading) device(s Series) (uuid, slot string) {
 	uuid, slot = replicaOf(first(s.Labels, "UUID", "uuid"))
+	if gpu, _, ok := instanceOfGPU(uuid); ok {
+		return gpu, slot
+	}
 	if bareUUID.MatchString(uuid) { // nvidia-smi exporters leave the prefix out
 		uuid = "GPU-" + uuid
 	}

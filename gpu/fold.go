@@ -17,6 +17,7 @@ const Neighbourhood = 15 * time.Minute
 // side; the result does not depend on their order, nor on what was read with them.
 func FoldHour(inventory, devices []Series, hour time.Time, settings Settings) ClusterHour {
 	span := period.Span{Start: hour, End: hour.Add(time.Hour)}
+	inventory, devices = clipped(inventory, spanMicros(span)), clipped(devices, spanMicros(span))
 	inv := NewInventory(inventory, settings, span)
 	tel := NewTelemetry(devices, inv, span, settings)
 	out := ClusterHour{Hour: hour, CoveredMicros: total(intersect(inv.covered, []interval{spanMicros(span)})), Unplaced: tel.Unplaced(), Inventory: inv}
@@ -137,7 +138,9 @@ type nodeFold struct {
 	settings Settings
 	mode     Mode
 	replicas int
-	silent   int // devices made up from MIG requests, where no series shows any
+
+	configured bool // the mode is the configuration's
+	silent     int  // devices made up from MIG requests, where no series shows any
 }
 
 func (f *nodeFold) fold() (NodeHour, bool) {
@@ -170,6 +173,7 @@ func (f *nodeFold) fold() (NodeHour, bool) {
 	f.place(parts, pods)
 	f.fractions(parts, pods)
 	for _, pp := range parts {
+		pp.configured = f.configured && pp.Geometry == ""
 		pp.settleMode()
 	}
 	nh.Devices = append(nh.Devices, f.assemble(parts)...)
@@ -256,6 +260,8 @@ type placedPart struct {
 	// unpartitioned is when a MIG-enabled GPU was seen without any instance.
 	unpartitioned []interval
 	fractionOf    Mode // what the GPU is to who has no fraction of it
+	configured    bool // the mode is the configuration's: nothing in the data changes it
+	inferred      bool // the mode is told by the shape of the data
 	data          *readings
 	holders       []*holder
 }
@@ -309,13 +315,13 @@ func (f *nodeFold) usable(pp *placedPart) uint64 {
 
 func (f *nodeFold) modelOf(pp *placedPart) (Model, bool) {
 	if pp.dev != nil && pp.dev.rawModel != "" {
-		return LookupModel(pp.dev.rawModel)
+		return f.settings.model(pp.dev.rawModel)
 	}
 	if f.node != nil {
 		if t, ok := LookupInstanceType(f.node.InstanceType); ok {
-			return LookupModel(t.Model)
+			return f.settings.model(t.Model)
 		}
-		return LookupModel(f.node.Labels["nvidia_com_gpu_product"])
+		return f.settings.model(f.node.Labels["nvidia_com_gpu_product"])
 	}
 	return Model{}, false
 }

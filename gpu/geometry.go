@@ -30,7 +30,7 @@ func (d *device) instances() []*part {
 // partition for each instance of each epoch. An AMD card was whole (SPX) while its
 // series said so; what a MIG GPU shows of itself says nothing.
 func (f *nodeFold) migPartitions(d *device, index int, instances []*part) []*placedPart {
-	model, _ := LookupModel(d.rawModel)
+	model, _ := f.settings.model(d.rawModel)
 	var out []*placedPart
 	within := f.ready
 	if p := d.parts[partKey{}]; p != nil && amdPartitionCount(instances[0].profile) > 0 {

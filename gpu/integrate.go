@@ -55,6 +55,7 @@ type integration struct {
 	device  cursor
 	holders []cursor
 	last    map[*holder]lastRow
+	marks   Flags   // what is to be said of all rows of the instant
 	claims  []claim // of the instant, in memory that is used again
 	wants   [][columns]uint64
 }
@@ -137,6 +138,11 @@ func (in *integration) edges() []int64 {
 	for _, p := range in.pp.unpartitioned {
 		add(p)
 	}
+	if in.pp.dev != nil {
+		for _, f := range in.pp.dev.frozen {
+			add(f)
+		}
+	}
 	for _, c := range in.pp.data.device.cells {
 		add(c.interval)
 	}
@@ -186,6 +192,16 @@ func (in *integration) segment(seg interval) {
 		slots += h.replicas
 	}
 	in.claims = claims
+	in.marks = 0
+	if pp.dev != nil && contains(pp.dev.frozen, seg.start) {
+		in.marks |= FlagFrozen
+	}
+	if pp.Mode == ModeUnknown {
+		in.marks |= FlagModeUnknown
+	}
+	if pp.inferred {
+		in.marks |= FlagModeInferred
+	}
 	if pp.Mode == ModeDRA {
 		countClaims(claims)
 	}
@@ -344,6 +360,7 @@ func (in *integration) account(seg interval, claims []claim, held int, unattribu
 		}
 	}
 	if a := in.rows[rowKey{category: free, method: NoMethod}]; a != nil && sums[colUsed] < usable {
+		a.flags |= in.marks
 		if hasDevice {
 			a.measured += int64(dt)
 		} else {
@@ -377,7 +394,7 @@ func (in *integration) memo(a *accumulator, seg interval, c *claim, held, usable
 		a.spread += mulDiv(dt<<pieceBits, uint64(c.spread)*uint64(max(1, in.pp.Replicas)), max(usable, sumUsed))
 	}
 	a.replicas = max(a.replicas, c.h.replicas)
-	a.flags |= c.flags
+	a.flags |= c.flags | in.marks
 	if in.pp.part != nil && in.pp.part.usable == 0 || in.pp.part == nil {
 		a.flags |= FlagCapacityAssumed
 	}

@@ -321,6 +321,8 @@ type Settings struct {
 	Presets []string `json:",omitempty"`
 	// Exporters are further metrics, or other readings of the presets'.
 	Exporters []ExporterMetric `json:",omitempty"`
+	// Models are known beside, and before, those of data/models.tsv; see ParseModels.
+	Models []Model `json:",omitempty"`
 	// Usage reads what pods use of CPU and memory, from cAdvisor.
 	Usage bool
 }

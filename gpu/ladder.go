@@ -71,7 +71,10 @@ func within(a, b, usable uint64) bool {
 // beyond the measured pods.
 func (in *integration) estimate(c *claim, left uint64, hasDevice bool, samples []int64, claims, missing, slots int) {
 	pp := in.pp
-	if pp.data.copied {
+	// Where one pod holds the whole, the figure is its own, whatever label stayed on for a
+	// scrape too long.
+	copied := pp.data.copied && !(pp.whole() && claims == 1)
+	if copied {
 		c.flags |= FlagCopied
 	}
 	switch {
@@ -84,7 +87,7 @@ func (in *integration) estimate(c *claim, left uint64, hasDevice bool, samples [
 		c.used, c.method, c.measured = c.h.limit, Limit, false
 	case c.claims.any:
 		c.used, c.method, c.measured = c.claims.even, Limit, false
-	case hasDevice && claims == 1 && missing == 1 && !pp.data.perPod && !pp.data.copied && (pp.whole() || pp.Mode != ModeTimeSlicing || c.h.flags&FlagPlacementInferred == 0):
+	case hasDevice && claims == 1 && missing == 1 && !pp.data.perPod && !copied && (pp.whole() || pp.Mode != ModeTimeSlicing || c.h.flags&FlagPlacementInferred == 0):
 		c.used, c.method = left, SoleHolder
 		c.measured, c.sampled, c.samples = true, true, samples
 	case hasDevice && slots > 0:
@@ -103,5 +106,8 @@ func (in *integration) estimate(c *claim, left uint64, hasDevice bool, samples [
 	c.inUse = c.used
 	if c.h.flags&FlagPlacementInferred != 0 && c.method < ReplicaRequest && c.method != Limit {
 		c.method = ReplicaRequest
+	}
+	if pp.Mode == ModeUnknown && c.method != Limit {
+		c.method = Even // it may be shared with others that no label shows: never silently exclusive
 	}
 }

@@ -101,7 +101,7 @@ func TestMIGWithoutInstances(t *testing.T) {
 		ksm("kube_node_info", always(1), "node", "n1", "provider_id", "aws:///us-east-1a/i-1"),
 		ksm("kube_node_labels", always(1), "node", "n1", "label_nvidia_com_gpu_count", "1", "label_nvidia_com_mig_strategy", "mixed"),
 	}
-	check(t, FoldHour(inv, []Series{dcgm("DCGM_FI_DEV_POWER_USAGE", always(75.96))}, hour0, Settings{}), used, want{"mig_unpartitioned", NoMethod, fullHour})
+	check(t, FoldHour(inv, []Series{dcgm("DCGM_FI_DEV_POWER_USAGE", drawn(75.96))}, hour0, Settings{}), used, want{"mig_unpartitioned", NoMethod, fullHour})
 	check(t, FoldHour(inv, nil, hour0, Settings{}), used, want{"no_telemetry", NoMethod, fullHour})
 }
 

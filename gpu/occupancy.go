@@ -68,6 +68,9 @@ const (
 	FlagPlacementInferred                   // no sample says which device the pod is on
 	FlagCapacityAssumed                     // usable memory comes from the model table
 	FlagHolderUnlisted                      // kube-state-metrics does not know the pod
+	FlagFrozen                              // the exporter repeated what it last knew: its samples are no measurement
+	FlagModeInferred                        // only the shape of the data says that the device is shared
+	FlagModeUnknown                         // nothing tells how the device is shared
 )
 
 // Shares are share-seconds in whole microseconds, one for each way a policy may

@@ -24,6 +24,7 @@ type part struct {
 	pods []podTrack
 
 	interval time.Duration // of the scrapes
+	frozen   []bool        // at which instants the figures were stale; nil: never
 	usable   uint64        // largest used + free seen at one instant
 	total    uint64
 	reserve  uint64
@@ -147,8 +148,12 @@ func (p *part) addClaim(ref podRef, l map[string]string) {
 	p.claims[ref] = append(p.claims[ref], claim)
 }
 
-// addLimit keeps what one container may use, from when to when.
-func (p *part) addLimit(ref podRef, share string, times []int64, values []uint64) {
+// addLimit keeps what one container may use, from when to when, by what enforces it or
+// by who granted it.
+func (p *part) addLimit(ref podRef, share string, granted bool, times []int64, values []uint64) {
+	if granted {
+		share = grantedShare + share
+	}
 	if p.limits == nil {
 		p.limits = map[podRef]limit{}
 	}
@@ -199,9 +204,13 @@ func (p *part) finish() {
 	p.bare, p.free = bare.values, free.values
 	p.finishPods(&used)
 	p.used = used.values
+	device := p.used // a process that claims more than the device makes it no larger
+	if p.bare != nil {
+		device = instead(p.bare, p.used)
+	}
 	for i := range p.free {
-		if p.used != nil && p.used[i] != absent && p.free[i] != absent {
-			p.usable = max(p.usable, p.used[i]+p.free[i])
+		if device != nil && device[i] != absent && p.free[i] != absent {
+			p.usable = max(p.usable, device[i]+p.free[i])
 		}
 	}
 	if p.total > p.reserve && (p.reserve > 0 || p.usable == 0) {

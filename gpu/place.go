@@ -159,7 +159,7 @@ func (pp *placedPart) whole() bool {
 // know the name at all, a pod is made up from the samples.
 func (f *nodeFold) podsFor(r *readings, ref podRef) []*Pod {
 	mid := r.spans[ref]
-	known := f.inv.byName[ref.namespace+"/"+ref.name]
+	known := f.onThisNode(f.inv.byName[ref.namespace+"/"+ref.name])
 	if p := f.inv.Pods[ref.uid]; p != nil {
 		known = []*Pod{p}
 	}
@@ -184,6 +184,21 @@ func (f *nodeFold) podsFor(r *readings, ref podRef) []*Pod {
 	p := &Pod{UID: uid, Namespace: ref.namespace, Name: ref.name, Node: f.name, WorkloadKind: "Pod", WorkloadName: ref.name, Requests: map[string]int64{}, life: mid}
 	f.inv.unlisted[key] = p
 	return []*Pod{p}
+}
+
+// onThisNode leaves out pods of the name that are on other nodes, where one is on this: a
+// StatefulSet's pod may come back elsewhere, and another cluster may have the name too.
+func (f *nodeFold) onThisNode(pods []*Pod) []*Pod {
+	var here []*Pod
+	for _, p := range pods {
+		if p.Node == f.name {
+			here = append(here, p)
+		}
+	}
+	if len(here) == 0 {
+		return pods
+	}
+	return here
 }
 
 // hold adds a holder, or replicas to the one that is there.
@@ -350,8 +365,17 @@ func (p *Pod) wholeRequest() int64 {
 }
 
 // settleMode corrects the partition's mode by what its holders show: limits that
-// something enforces, or claims.
+// something enforces, or claims; and where nothing else tells, by the shape of the data.
+// What the configuration says stands.
 func (pp *placedPart) settleMode() {
+	if pp.configured {
+		return
+	}
+	defer func() {
+		if pp.Mode == ModeUnknown && pp.part != nil && pp.part.sharedByShape() {
+			pp.Mode, pp.inferred = ModeTimeSlicing, true // of how many slots is not known
+		}
+	}()
 	for _, h := range pp.holders {
 		switch {
 		case h.limit > 0 && pp.Mode == ModeFraction:

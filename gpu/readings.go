@@ -17,6 +17,7 @@ type readings struct {
 	labels map[podRef]int      // pods seen, with the most slots seen at once (0: no slot label)
 	spans  map[podRef]interval // first and last label of each pod, with its cells
 	times  []int64
+	stale  []bool              // instants whose figures are no measurement; nil: none
 	values map[podRef][]uint64 // by times; cut into cells once lives are known
 }
 
@@ -32,7 +33,7 @@ func newReadings(p *part) *readings {
 	if p == nil {
 		return r
 	}
-	r.every, r.times = p.interval, p.times
+	r.every, r.times, r.stale = p.interval, p.times, p.frozen
 	r.classify(p)
 	device := p.bare
 	if !r.perPod && p.used != nil { // then it is the device's, whoever is named with it
@@ -108,6 +109,52 @@ func (r *readings) classify(p *part) {
 	}
 }
 
+// sharedByShape reports whether the data itself shows several pods on the part: slots
+// are named, or more than one pod is for more than a few scrapes (a label may outlive its
+// pod).
+func (p *part) sharedByShape() bool {
+	for i := range p.pods {
+		if p.pods[i].slots > 0 {
+			return true
+		}
+	}
+	at := 0
+	for i := range p.times {
+		if at += p.severalAt(i); at > strays {
+			return true
+		}
+	}
+	for a, l := range p.named { // of a GPU without figures
+		for b, o := range p.named {
+			if !a.samePod(b) && l.seen.clip(o.seen).length() > holdOf(p.interval)*strays {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// severalAt is 1 where several pods have a figure at an instant, else 0.
+func (p *part) severalAt(i int) int {
+	var one *podTrack
+	for k := range p.pods {
+		pt := &p.pods[k]
+		if pt.values[i] == absent {
+			continue
+		}
+		if one != nil && !one.ref.samePod(pt.ref) {
+			return 1
+		}
+		one = pt
+	}
+	return 0
+}
+
+// samePod tells whether two names are of one pod, one of them perhaps without its UID.
+func (r podRef) samePod(o podRef) bool {
+	return r.namespace == o.namespace && r.name == o.name && (r.uid == o.uid || r.uid == "" || o.uid == "")
+}
+
 // refs returns the pods that the samples name, in a fixed order.
 func (r *readings) refs() []podRef {
 	out := make([]podRef, 0, len(r.labels))
@@ -126,7 +173,7 @@ func (r *readings) trail(values []uint64, life interval) trail {
 	var t trail
 	whole := true
 	for i, at := range r.times {
-		whole = whole && values[i] != absent && at >= life.start && at < life.end
+		whole = whole && values[i] != absent && at >= life.start && at < life.end && r.stale == nil
 		if !whole {
 			break
 		}
@@ -137,7 +184,7 @@ func (r *readings) trail(values []uint64, life interval) trail {
 		t.samples = make([]int64, 0, len(values))
 		own := make([]uint64, 0, len(values))
 		for i, at := range r.times {
-			if values[i] != absent && at >= life.start && at < life.end {
+			if values[i] != absent && at >= life.start && at < life.end && !(r.stale != nil && r.stale[i]) {
 				t.samples, own = append(t.samples, at), append(own, values[i])
 			}
 		}

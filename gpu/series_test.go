@@ -29,6 +29,15 @@ func sampled(steps ...step) []Sample {
 
 func always(v float64) []Sample { return sampled(step{-900, 4500, v}) }
 
+// drawn are samples of a power about so many watts: it never stands still.
+func drawn(w float64) []Sample {
+	out := always(w)
+	for i := range out {
+		out[i].Value += float64(i%7) / 100
+	}
+	return out
+}
+
 const testUUID = "GPU-00000000-0000-0000-0000-000000000001"
 
 func dcgm(metric string, samples []Sample, kv ...string) Series {

@@ -52,12 +52,14 @@ func labelReplicas(n *Node) int {
 }
 
 // sharing tells the mode and the client slots of a node's whole GPUs, in the
-// order of reference/gpu-telemetry.md §4: labels, then capacity over the count of
-// physical GPUs; the shape of the data is the partition's own business.
+// order of reference/gpu-telemetry.md §4.4: the configuration, then labels, then capacity
+// over the count of physical GPUs. Claims, MIG series and the shape of the data are a
+// partition's own business, see settleMode.
 func (f *nodeFold) sharing(devices int) (Mode, int) {
 	n := f.node
 	for _, o := range f.settings.Modes {
 		if n != nil && matchPool(o.NodePool, n.Pool) {
+			f.configured = true
 			return o.Mode, max(1, o.Replicas)
 		}
 	}

@@ -129,7 +129,7 @@ func (f *nodeFold) singleProfile() (p Profile, each int, ok bool) {
 		return p, 0, false
 	}
 	product, name, ok := strings.Cut(f.node.Labels["nvidia_com_gpu_product"], "-MIG-")
-	m, known := LookupModel(product)
+	m, known := f.settings.model(product)
 	if !ok || !known {
 		return p, 0, false
 	}

@@ -21,8 +21,10 @@ type device struct {
 	active         [4]mean // by family, from famUtil on
 	alive          []int64 // samples of any instance that prove the GPU is there, Unix µs
 	dropped        map[string]int64
-	checked        string // the model that most was looked up for
-	most           uint64 // capacity of it
+	models         map[string]int // how many samples within the hour name each model
+	model          Model          // of rawModel
+	sized          bool           // it is known
+	frozen         []interval     // when an exporter repeated what it last knew
 }
 
 // podRef is how a series names its pod.
@@ -54,45 +56,42 @@ func (m mean) value() float64 {
 // inventory helps to find each device's node; it may be empty.
 func NewTelemetry(series []Series, inv *Inventory, hour period.Span, settings Settings) *Telemetry {
 	t := &Telemetry{devices: map[string]*device{}}
-	table := settings.exporters()
 	var slab slab
 	order(series, spanMicros(hour))
-	var byIndex map[string]string
-	for _, s := range series {
-		how, known := table[s.Metric]
-		if !known {
-			continue
-		}
-		s = how.canonical(s)
-		node := nodeOf(s, inv, lastTime(s))
-		uuid, slot := how.device(s)
-		if index := how.indexOf(s); uuid == "" && index != "" && node != "" {
-			if byIndex == nil {
-				byIndex = indexes(series, table, inv)
-			}
-			if uuid = byIndex[node+"/"+index]; uuid == "" {
-				uuid = node + "/gpu-" + index
-			}
-		}
-		if uuid == "" {
-			continue
-		}
-		d := t.devices[uuid]
+	all := placeSeries(series, settings.exporters(), inv)
+	for i := range all { // what the values are checked against comes before the values
+		s := &all[i]
+		d := t.devices[s.uuid]
 		if d == nil {
-			d = &device{uuid: uuid, parts: map[partKey]*part{}, dropped: map[string]int64{}}
-			t.devices[uuid] = d
+			d = &device{uuid: s.uuid, parts: map[partKey]*part{}, dropped: map[string]int64{}, models: map[string]int{}}
+			t.devices[s.uuid] = d
 		}
-		if m := s.Labels["modelName"]; m != "" {
-			d.rawModel = m
+		d.named(s.Labels["modelName"], s.Samples, spanMicros(hour))
+		if s.node != "" {
+			d.node = s.node
 		}
-		if node != "" {
-			d.node = node
-		}
-		d.add(s, how, spanMicros(hour), slot, &slab)
 	}
+	frozen := frozenSpells(all)
+	for uuid, d := range t.devices {
+		d.settleModel()
+		d.model, d.sized = settings.model(d.rawModel)
+		d.frozen = frozen[uuid]
+	}
+	for i := range all {
+		s := &all[i]
+		t.devices[s.uuid].add(s.Series, s.how, spanMicros(hour), s.slot, &slab)
+	}
+	t.showActive(all)
 	for _, d := range t.devices {
 		for _, p := range d.parts {
 			p.finish()
+			if p.frozen = p.stale(d.frozen); p.frozen != nil {
+				for _, is := range p.frozen {
+					if is {
+						d.dropped["frozen"]++
+					}
+				}
+			}
 		}
 	}
 	return t
@@ -152,9 +151,9 @@ func (d *device) add(s Series, how reading, hour interval, slot string, slab *sl
 	switch {
 	case fam.activity():
 		d.average(&d.active[fam-famUtil], s, how, hour)
-	case fam == famPresent:
+	case fam == famPresent, fam == famPower:
 		for _, x := range s.Samples {
-			if _, ok := d.accept(x.Value, how); ok {
+			if _, ok := d.accept(x.Value, how); ok && !contains(d.frozen, x.UnixMilli*1000) {
 				d.alive = append(d.alive, x.UnixMilli*1000)
 			}
 		}
@@ -172,8 +171,8 @@ func (d *device) add(s Series, how reading, hour interval, slot string, slab *sl
 			p.reserve = max(p.reserve, largest(values))
 		case famTotal:
 			p.total = max(p.total, largest(values))
-		case famLimit:
-			p.addLimit(ref, containerShare(s.Labels), times, values)
+		case famLimit, famGranted:
+			p.addLimit(ref, containerShare(s.Labels), fam == famGranted, times, values)
 		default:
 			t := track{free: fam == famFree, ref: ref, named: named, slot: slot, process: how.of == "process", copies: how.of == "copies"}
 			if how.of == "pod" && named && fam == famUsed {
@@ -195,7 +194,7 @@ func (d *device) average(m *mean, s Series, how reading, hour interval) {
 	for _, x := range s.Samples {
 		if v, ok := d.accept(x.Value, how); ok {
 			at := x.UnixMilli * 1000
-			m.add(v, at >= hour.start && at < hour.end)
+			m.add(v, at >= hour.start && at < hour.end && !contains(d.frozen, at))
 		}
 	}
 }
@@ -222,6 +221,7 @@ func (d *device) accepted(samples []Sample, how reading, slab *slab, known []int
 	if len(samples) != len(known) {
 		known = nil
 	}
+	before := known
 	if known == nil {
 		times = slab.times(len(samples))
 	}
@@ -239,7 +239,7 @@ func (d *device) accepted(samples []Sample, how reading, slab *slab, known []int
 		plain = min(plain, blankInt32)
 	}
 	unit := uint64(how.unit)
-	n := 0
+	n, looked := 0, false
 	for _, x := range samples {
 		at := x.UnixMilli * 1000
 		if known == nil {
@@ -253,6 +253,12 @@ func (d *device) accepted(samples []Sample, how reading, slab *slab, known []int
 				values[n] = whole * unit
 				n++
 				continue
+			}
+		}
+		if !looked && how.unit == mib {
+			if looked = true; d.areBytes(samples) {
+				how.unit = 1
+				return d.accepted(samples, how, slab, before)
 			}
 		}
 		if v, ok := d.accept(x.Value, how); ok {
@@ -293,19 +299,33 @@ func (d *device) accept(v float64, how reading) (float64, bool) {
 	if fam.memory() {
 		return math.Round(v * unit), true
 	}
+	if fam.activity() {
+		return min(v*unit, 1), true // HAMi and some drivers show more than 100 %
+	}
 	return v * unit, true
+}
+
+// areBytes reports whether a series of MiB, by its name, is in bytes: a value of it is
+// above ten times the GPU's memory and is no more than that in bytes, nor a blank.
+func (d *device) areBytes(samples []Sample) bool {
+	if !d.sized {
+		return false
+	}
+	for _, x := range samples {
+		blank := x.Value >= blankInt32 && x.Value <= blankInt32+3
+		if x.Value*mib > 10*float64(d.model.TotalBytes) && x.Value <= float64(d.capacity()) && !blank {
+			return true
+		}
+	}
+	return false
 }
 
 // capacity is the size that nothing of the device may exceed, in bytes: 1.5 × its model's.
 func (d *device) capacity() uint64 {
-	if d.checked == d.rawModel && d.most > 0 {
-		return d.most
+	if !d.sized {
+		return 1 << 43 // 8 TiB: no GPU has that
 	}
-	d.checked, d.most = d.rawModel, 1<<43 // 8 TiB: no GPU has that
-	if m, ok := LookupModel(d.rawModel); ok {
-		d.most = m.TotalBytes + m.TotalBytes/2
-	}
-	return d.most
+	return d.model.TotalBytes + d.model.TotalBytes/2
 }
 
 // Nodes returns the names of the nodes that have devices.
