@@ -23,18 +23,11 @@ func frozenSpells(all []placedSeries) map[string][]interval {
 		if s.how.fam != famPower {
 			continue
 		}
-		from := 0
-		for k := range s.Samples {
-			if s.Samples[k].Value != s.Samples[from].Value {
-				from = k
+		if standsStill(s.Samples) {
+			if suspects == nil {
+				suspects = map[string]bool{}
 			}
-			if v := s.Samples[k].Value; v != float64(int64(v)) && k-from+1 >= frozenSamples && s.Samples[k].UnixMilli-s.Samples[from].UnixMilli >= frozenAfter.Milliseconds() {
-				if suspects == nil {
-					suspects = map[string]bool{}
-				}
-				suspects[s.uuid] = true
-				break
-			}
+			suspects[s.uuid] = true
 		}
 	}
 	out := map[string][]interval{}
@@ -44,6 +37,20 @@ func frozenSpells(all []placedSeries) map[string][]interval {
 		}
 	}
 	return out
+}
+
+// standsStill reports whether a power that is known to fractions of a watt has one value
+// for long.
+func standsStill(power []Sample) bool {
+	still, fine, from := false, false, 0
+	for k, x := range power {
+		if x.Value != power[from].Value {
+			from = k
+		}
+		fine = fine || x.Value != float64(int64(x.Value))
+		still = still || x.Value > 0 && k-from+1 >= frozenSamples && x.UnixMilli-power[from].UnixMilli >= frozenAfter.Milliseconds()
+	}
+	return still && fine
 }
 
 // stoodStill is when nothing that is said of a device changed, from the sample after that

@@ -56,6 +56,7 @@ type integration struct {
 	holders []cursor
 	last    map[*holder]lastRow
 	marks   Flags   // what is to be said of all rows of the instant
+	frozen  bool    // the samples of the instant are stale
 	claims  []claim // of the instant, in memory that is used again
 	wants   [][columns]uint64
 }
@@ -192,10 +193,7 @@ func (in *integration) segment(seg interval) {
 		slots += h.replicas
 	}
 	in.claims = claims
-	in.marks = 0
-	if pp.dev != nil && contains(pp.dev.frozen, seg.start) {
-		in.marks |= FlagFrozen
-	}
+	in.marks, in.frozen = 0, pp.dev != nil && contains(pp.dev.frozen, seg.start)
 	if pp.Mode == ModeUnknown {
 		in.marks |= FlagModeUnknown
 	}
@@ -361,6 +359,9 @@ func (in *integration) account(seg interval, claims []claim, held int, unattribu
 	}
 	if a := in.rows[rowKey{category: free, method: NoMethod}]; a != nil && sums[colUsed] < usable {
 		a.flags |= in.marks
+		if in.frozen && !hasDevice {
+			a.flags |= FlagFrozen
+		}
 		if hasDevice {
 			a.measured += int64(dt)
 		} else {
@@ -395,6 +396,9 @@ func (in *integration) memo(a *accumulator, seg interval, c *claim, held, usable
 	}
 	a.replicas = max(a.replicas, c.h.replicas)
 	a.flags |= c.flags | in.marks
+	if in.frozen && !c.measured {
+		a.flags |= FlagFrozen
+	}
 	if in.pp.part != nil && in.pp.part.usable == 0 || in.pp.part == nil {
 		a.flags |= FlagCapacityAssumed
 	}
