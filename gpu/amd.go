@@ -1,6 +1,9 @@
 package gpu
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // amdLabels translates the AMD exporter's labels. A card without a UUID is known by
 // its serial number, or by its place in its host; a compute partition (DPX, QPX, CPX)
@@ -38,17 +41,14 @@ func amdPartitionCount(profile string) int {
 	return 0
 }
 
-// amdModel finds the product in a card's series: "… [Instinct MI300X OAM]".
+// instinct is the product in a card's series: "Advanced Micro Devices, Inc. [AMD/ATI]
+// [Instinct MI300X OAM]".
+var instinct = regexp.MustCompile(`\bMI[0-9]{2,3}[A-Z]?\b`)
+
+// amdModel finds the product in a card's series.
 func amdModel(series string) string {
-	upper := strings.ToUpper(series)
-	if i := strings.Index(upper, "MI"); i >= 0 {
-		end := i + 2
-		for end < len(upper) && (upper[end] >= '0' && upper[end] <= '9' || upper[end] == 'X') {
-			end++
-		}
-		if end > i+2 {
-			return "AMD INSTINCT " + upper[i:end]
-		}
+	if product := instinct.FindString(strings.ToUpper(series)); product != "" {
+		return "AMD INSTINCT " + product
 	}
 	return series
 }

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -157,4 +158,12 @@ func join(parts ...[]Series) []Series {
 		out = append(out, p...)
 	}
 	return out
+}
+
+// sameNodes fails where two hours differ.
+func sameNodes(t *testing.T, name string, a, b ClusterHour) {
+	t.Helper()
+	if !reflect.DeepEqual(a.Nodes, b.Nodes) {
+		t.Errorf("%s makes a difference:\n%+v\n%+v", name, a.Nodes, b.Nodes)
+	}
 }
