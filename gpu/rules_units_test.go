@@ -154,7 +154,8 @@ func TestRule29UtilisationAbove100(t *testing.T) {
 	pod := map[string]string{"podnamespace": "ml", "podname": "a", "ctrname": "c", "vdeviceid": "0", "deviceuuid": testUUID, "nodeid": "n1"}
 	for _, util := range []float64{0, 250} {
 		dev := []Series{
-			{Metric: "vGPU_device_memory_usage_in_bytes", Labels: pod, Samples: always(10 << 30)}, {Metric: "vGPU_device_memory_limit_in_bytes", Labels: pod, Samples: always(20 << 30)},
+			{Metric: "vGPU_device_memory_usage_in_bytes", Labels: pod, Samples: always(10 << 30)},
+			{Metric: "vGPU_device_memory_limit_in_bytes", Labels: pod, Samples: always(20 << 30)},
 			{Metric: "Device_utilization_desc_of_container", Labels: pod, Samples: always(util)},
 			{Metric: "hami_host_gpu_utilization_ratio", Labels: map[string]string{"device_uuid": testUUID, "node": "n1"}, Samples: always(util)},
 			dcgm("DCGM_FI_DEV_FB_USED", always(10*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(30*gib)),
@@ -178,8 +179,10 @@ func TestRule38VersionDrift(t *testing.T) {
 			pod[k] = v
 		}
 		return []Series{
-			{Metric: used, Labels: l, Samples: always(20 * gib * unit)}, {Metric: free, Labels: l, Samples: always(20 * gib * unit)},
-			{Metric: used, Labels: pod, Samples: always(10 * gib * unit)}, {Metric: util, Labels: l, Samples: always(99 * percent)},
+			{Metric: used, Labels: l, Samples: always(20 * gib * unit)},
+			{Metric: free, Labels: l, Samples: always(20 * gib * unit)},
+			{Metric: used, Labels: pod, Samples: always(10 * gib * unit)},
+			{Metric: util, Labels: l, Samples: always(99 * percent)},
 		}
 	}
 	old := FoldHour(inv, all("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_GPU_UTIL", 1, 1, "Hostname", "UUID"), hour0, Settings{})

@@ -12,7 +12,8 @@ func TestRule27HAMiBesideDCGM(t *testing.T) {
 	pod := map[string]string{"namespace": "ml", "pod": "a", "container": "c", "vdevice_index": "0", "device_uuid": testUUID, "zone": "vGPU", "node": "n1"}
 	dev := []Series{
 		dcgm("DCGM_FI_DEV_FB_USED", always(13*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(27*gib)),
-		{Metric: "hami_vgpu_memory_used_bytes", Labels: pod, Samples: always(12 * g)}, {Metric: "hami_vgpu_memory_limit_bytes", Labels: pod, Samples: always(20 * g)},
+		{Metric: "hami_vgpu_memory_used_bytes", Labels: pod, Samples: always(12 * g)},
+		{Metric: "hami_vgpu_memory_limit_bytes", Labels: pod, Samples: always(20 * g)},
 		{Metric: "hami_container_device_memory_bytes", Labels: pod, Samples: always(12 * g)}, // the same figure again
 	}
 	got := FoldHour(join(testNode(10), running("a")), dev, hour0, Settings{})

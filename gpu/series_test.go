@@ -167,3 +167,14 @@ func sameNodes(t *testing.T, name string, a, b ClusterHour) {
 		t.Errorf("%s makes a difference:\n%+v\n%+v", name, a.Nodes, b.Nodes)
 	}
 }
+
+// sampledFor are samples of one value every 30 s over more than an hour.
+func sampledFor(from, to int, v float64) []Sample {
+	var out []Sample
+	for t := from + 15; t < to; t += 30 {
+		out = append(out, Sample{hour0.Add(time.Duration(t) * time.Second).UnixMilli(), v})
+	}
+	return out
+}
+
+func hours(n int) time.Duration { return time.Duration(n) * time.Hour }
