@@ -41,13 +41,22 @@ func amdPartitionCount(profile string) int {
 	return 0
 }
 
-// instinct is the product in a card's series: "Advanced Micro Devices, Inc. [AMD/ATI]
-// [Instinct MI300X OAM]".
-var instinct = regexp.MustCompile(`\bMI[0-9]{2,3}[A-Z]?\b`)
+// instinct is the product in a card's series, behind the chip's name: "Aldebaran/MI200
+// [Instinct MI250X/MI250]", "Advanced Micro Devices, Inc. [AMD/ATI] [Instinct MI300X OAM]".
+var instinct = regexp.MustCompile(`\bINSTINCT (MI[0-9]{2,3}[A-Z]?)\b|\b(MI[0-9]{2,3}[A-Z]?)\b`)
 
 // amdModel finds the product in a card's series.
 func amdModel(series string) string {
-	if product := instinct.FindString(strings.ToUpper(series)); product != "" {
+	product := ""
+	for _, f := range instinct.FindAllStringSubmatch(strings.ToUpper(series), -1) {
+		if f[1] != "" {
+			return "AMD INSTINCT " + f[1]
+		}
+		if product == "" {
+			product = f[2]
+		}
+	}
+	if product != "" {
 		return "AMD INSTINCT " + product
 	}
 	return series
