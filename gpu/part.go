@@ -388,29 +388,3 @@ func intervalOf(times []int64) time.Duration {
 
 // coverage is when the part has samples of any kind.
 func (p *part) coverage() []interval { return covered(p.times, p.interval) }
-
-// slab hands out columns from larger pieces: a fold needs very many.
-type slab struct {
-	t []int64
-	v []uint64
-}
-
-const slabSize = 1 << 14
-
-func (s *slab) times(n int) []int64 {
-	if n > len(s.t) {
-		s.t = make([]int64, max(n, slabSize))
-	}
-	out := s.t[:n:n]
-	s.t = s.t[n:]
-	return out
-}
-
-func (s *slab) values(n int) []uint64 {
-	if n > len(s.v) {
-		s.v = make([]uint64, max(n, slabSize))
-	}
-	out := s.v[:n:n]
-	s.v = s.v[n:]
-	return out
-}

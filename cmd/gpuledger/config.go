@@ -40,6 +40,7 @@ type Config struct {
 	Scope    ScopeConfig     `yaml:"scope"`
 	Policy   string          `yaml:"policy"`
 	Owners   string          `yaml:"owners"`
+	Models   string          `yaml:"models"` // GPU models beside those that are known, in the form of gpu/data/models.tsv
 
 	MetricsFile string `yaml:"metrics_file"` // run writes its own metrics there, for node_exporter's textfile collector
 
@@ -61,6 +62,8 @@ type ClusterConfig struct {
 
 	Presets   []string         `yaml:"presets"`   // exporters to read, see gpuledger exporters; default: all but dcgm-per-process
 	Exporters []ExporterConfig `yaml:"exporters"` // further metrics, or other readings of the presets'
+
+	models []gpu.Model // of Config.Models
 
 	// Of a discovered cluster: the label, and its values that stand for the cluster.
 	label  string
@@ -93,7 +96,7 @@ type ModeConfig struct {
 
 // settings is what of the cluster's configuration the folding of samples needs.
 func (cl *ClusterConfig) settings() gpu.Settings {
-	s := gpu.Settings{Resources: cl.Resources, Usage: cl.Usage, Presets: cl.Presets}
+	s := gpu.Settings{Resources: cl.Resources, Usage: cl.Usage, Presets: cl.Presets, Models: cl.models}
 	for _, e := range cl.Exporters {
 		s.Exporters = append(s.Exporters, gpu.ExporterMetric{Name: e.Name, Is: e.Is, Unit: e.Unit, Of: e.Of, Labels: e.Labels})
 	}
@@ -182,10 +185,33 @@ func parseConfig(name string, text []byte) (*Config, error) {
 	if err := expandEnv(reflect.ValueOf(cfg).Elem()); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	if err := cfg.readModels(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return cfg, nil
+}
+
+// readModels reads the table of GPU models, which is every cluster's.
+func (c *Config) readModels() error {
+	if c.Models == "" {
+		return nil
+	}
+	file := c.path(c.Models)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("models: %w", err)
+	}
+	models, err := gpu.ParseModels(string(text))
+	if err != nil {
+		return fmt.Errorf("models: %s: %w", file, err)
+	}
+	for i := range c.Clusters {
+		c.Clusters[i].models = models
+	}
+	return nil
 }
 
 func (c *Config) validate() error {
@@ -391,7 +417,7 @@ func (c *Config) source(cl ClusterConfig) (ingest.Source, error) {
 				paths = append(paths, c.path(p))
 			}
 		}
-		return openmetrics.New(openmetrics.Config{Paths: paths, Metrics: append(append([]string(nil), gpu.InventoryMetrics...), gpu.DeviceMetrics...)})
+		return openmetrics.New(openmetrics.Config{Paths: paths, Metrics: slices.Concat(gpu.InventoryMetrics, cl.settings().DeviceMetrics())})
 	}
 	cfg, err := m.server(c.dir)
 	if err != nil {
