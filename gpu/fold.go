@@ -141,6 +141,7 @@ type nodeFold struct {
 
 	configured bool // the mode is the configuration's
 	silent     int  // devices made up from MIG requests, where no series shows any
+	byCapacity bool // the devices are counted by the node's capacity alone
 }
 
 func (f *nodeFold) fold() (NodeHour, bool) {
@@ -163,7 +164,8 @@ func (f *nodeFold) fold() (NodeHour, bool) {
 	if nh.ReadyMicros == 0 {
 		return nh, true
 	}
-	want := f.expectedDevices(pods)
+	var want int
+	want, f.byCapacity = f.expectedDevices(pods)
 	f.mode, f.replicas = f.sharing(max(want, len(f.devices)) - f.partitioned())
 	var parts []*placedPart
 	if len(f.devices) == 0 {

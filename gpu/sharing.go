@@ -6,30 +6,31 @@ import (
 
 // expectedDevices counts the node's GPUs from its instance type, its GPU count
 // label, or its capacity over its replicas; 0 where nothing says.
-func (f *nodeFold) expectedDevices(pods []*Pod) int {
+// Where it is the capacity, that is no word on how many slots a GPU has.
+func (f *nodeFold) expectedDevices(pods []*Pod) (n int, byCapacity bool) {
 	if f.node != nil {
 		if t, ok := LookupInstanceType(f.node.InstanceType); ok {
-			return t.GPUs
+			return t.GPUs, false
 		}
 		if _, each, ok := f.singleProfile(); ok && len(f.devices) == 0 {
 			n := max(1, int(f.node.wholeGPUCapacity())/max(1, labelReplicas(f.node)))
-			return (n + each - 1) / each
+			return (n + each - 1) / each, false
 		}
 		if n, err := strconv.Atoi(f.node.Labels["nvidia_com_gpu_count"]); err == nil && n > 0 && f.node.Labels["nvidia_com_mig_strategy"] != "single" {
-			return n
+			return n, false
 		}
 		if c := f.node.wholeGPUCapacity(); c > 0 && len(f.devices) == 0 {
-			return int(c) / max(1, labelReplicas(f.node))
+			return int(c) / max(1, labelReplicas(f.node)), true
 		}
 	}
 	if len(f.devices) > 0 {
-		return len(f.devices)
+		return len(f.devices), false
 	}
 	var most int64
 	for _, p := range pods {
 		most = max(most, p.wholeRequest())
 	}
-	return int(most)
+	return int(most), false
 }
 
 func (n *Node) wholeGPUCapacity() int64 {
@@ -80,7 +81,7 @@ func (f *nodeFold) sharing(devices int) (Mode, int) {
 	switch {
 	case replicas > 1:
 		return ModeTimeSlicing, replicas
-	case replicas == 1 || devices > 0 && capacity == int64(devices):
+	case replicas == 1 || devices > 0 && capacity == int64(devices) && !f.byCapacity:
 		return ModeExclusive, 1
 	}
 	return ModeUnknown, 0
