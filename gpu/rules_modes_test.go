@@ -124,3 +124,15 @@ func TestModeChangesWithinADay(t *testing.T) {
 		}
 	}
 }
+
+// A silent node's capacity is all that is known of it: it may be as many GPUs, or as many
+// slots of fewer.
+func TestCapacityAloneTellsNoMode(t *testing.T) {
+	got := FoldHour(join(labelsOf(4), running("a")), nil, hour0, Settings{}).Nodes[0].Devices
+	if len(got) != 4 || got[0].Partitions[0].Mode != ModeUnknown {
+		t.Fatalf("%d devices, %s", len(got), got[0].Partitions[0].Mode)
+	}
+	if r := rowOf(t, got[0].Partitions[0], "a"); r.Method != Even || r.Flags&FlagModeUnknown == 0 || r.Shares.MaxNone != fullHour {
+		t.Errorf("%+v", r)
+	}
+}

@@ -81,8 +81,8 @@ type DiscoverConfig struct {
 // ExporterConfig is one metric of an exporter and how it is read, see gpuledger exporters.
 type ExporterConfig struct {
 	Name   string            `yaml:"name"`
-	Is     string            `yaml:"is"`     // used | free | reserved | total | limit | gpu_util | engine_active | sm_active | dram_active | present
-	Unit   string            `yaml:"unit"`   // MiB | bytes | percent | ratio | ratio_or_percent
+	Is     string            `yaml:"is"`     // used | free | reserved | total | limit | granted | gpu_util | engine_active | sm_active | dram_active | present | power
+	Unit   string            `yaml:"unit"`   // MiB | bytes | percent | ratio | ratio_or_percent | watts
 	Of     string            `yaml:"of"`     // auto | device | copies | process | pod
 	Labels map[string]string `yaml:"labels"` // uuid, index, model, node, namespace, pod, container, pod_uid, slot, vdevice, mig_id, mig_profile
 }
@@ -192,26 +192,6 @@ func parseConfig(name string, text []byte) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return cfg, nil
-}
-
-// readModels reads the table of GPU models, which is every cluster's.
-func (c *Config) readModels() error {
-	if c.Models == "" {
-		return nil
-	}
-	file := c.path(c.Models)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("models: %w", err)
-	}
-	models, err := gpu.ParseModels(string(text))
-	if err != nil {
-		return fmt.Errorf("models: %s: %w", file, err)
-	}
-	for i := range c.Clusters {
-		c.Clusters[i].models = models
-	}
-	return nil
 }
 
 func (c *Config) validate() error {

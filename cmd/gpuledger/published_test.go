@@ -163,12 +163,12 @@ func (p published) land(t *testing.T, path string) landed {
 		t.Fatal(err)
 	}
 	var out landed
-	err = ingest.Fold(t.Context(), src, nil, p.settings, period.Hour(hourOfSamples), ingest.Whole(func(ch ingest.Chunk) error {
+	err = ingest.FoldWhole(t.Context(), src, nil, p.settings, period.Hour(hourOfSamples), func(ch ingest.Chunk) error {
 		for _, h := range ch.Hours {
 			out.nodes, out.inventory = append(out.nodes, h.Nodes...), h.Inventory
 		}
 		return nil
-	}))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
