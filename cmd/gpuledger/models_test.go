@@ -28,6 +28,11 @@ func TestModelsOfConfig(t *testing.T) {
 			t.Errorf("%s: %+v", cl.Name, m)
 		}
 	}
+	other := cfg.Clusters[0]
+	other.models = nil
+	if settingsHash(other) == settingsHash(cfg.Clusters[0]) {
+		t.Error("hours read with and without the table have one settings hash")
+	}
 	for models, want := range map[string]string{
 		"Z900\t98304\t7\t8\n":                  "models.tsv: line 1 has 4 fields, not 5",
 		"# c\nZ900\tbig\t7\t8\t5\n":            `models.tsv: line 2: model Z900: total "big" is not a number of MiB`,
