@@ -26,6 +26,17 @@ type Choice struct {
 // the last ones tell exporters apart, which will do.
 var deviceLabels = []string{"UUID", "uuid", "device_uuid", "deviceuuid", "gpu_uuid", "serial_number", "instance", "node"}
 
+// DeviceLabel is the label by which a series of devices is chosen (Choice): the first of
+// deviceLabels that it has, "" for none.
+func DeviceLabel(s Series) string {
+	for _, l := range deviceLabels {
+		if s.Labels[l] != "" {
+			return l
+		}
+	}
+	return ""
+}
+
 // Groups sorts the series of devices, without their samples, into as many groups as
 // there are sets of nodes that share no device. The inventory holds the nodes, and the
 // pods that NamesOfPods asks for. Nodes with GPUs and no series are groups too.
@@ -52,13 +63,7 @@ func Groups(inv *Inventory, devices []Series, settings Settings) []Group {
 		for _, n := range nodes {
 			sets.join(key, "node "+n)
 		}
-		label := ""
-		for _, l := range deviceLabels {
-			if s.Labels[l] != "" {
-				label = l
-				break
-			}
-		}
+		label := DeviceLabel(s)
 		all = append(all, chosen{key, s.Metric, label, s.Labels[label]})
 	}
 	for _, n := range gpuNodes(inv, &Telemetry{}) {
