@@ -20,7 +20,6 @@ type ward struct {
 	series                   []gpu.Series
 	config, owners, policies string
 	now                      time.Time
-	noBills                  bool
 }
 
 // healthy has three nodes with a whole GPU each, one with four, and one whose GPU is
@@ -42,16 +41,16 @@ dimensions: {ai_model: [label:model, label:serving.kserve.io/inferenceservice]}
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		w.node(n, "g6.xlarge", "NVIDIA-L4", 1, 1, "none")
-		w.gpu(n, 0, "NVIDIA L4", "p-"+n, "used", 6000)
+		w.gpu(n, 0, "NVIDIA L4", "p-"+n, 6000)
 		w.pod("p-"+n, n, 1)
 	}
 	w.node("n4", "g6.12xlarge", "NVIDIA-L4", 4, 1, "none")
 	for i := range 4 {
-		w.gpu("n4", i, "NVIDIA L4", "p-n4", "used", 5000)
+		w.gpu("n4", i, "NVIDIA L4", "p-n4", 5000)
 	}
 	w.pod("p-n4", "n4", 4)
 	w.node("n5", "g5.xlarge", "NVIDIA-A10G-SHARED", 1, 4, "time-slicing")
-	w.gpu("n5", 0, "NVIDIA A10G", "", "", 9000)
+	w.gpu("n5", 0, "NVIDIA A10G", "", 9000)
 	for i, p := range []string{"a", "b"} {
 		w.pod(p, "n5", 1)
 		w.add("DCGM_FI_DEV_FB_USED", 4500, append(device("n5", 0, "NVIDIA A10G"), "exported_namespace", "ml", "exported_pod", p, "exported_container", "c", "pod_uid", "uid-"+p, "vgpu", string(rune('0'+i)))...)
@@ -97,8 +96,8 @@ func device(node string, index int, model string) []string {
 	}
 }
 
-// gpu adds the series of one GPU; the named pod is on those of the named kind.
-func (w *ward) gpu(node string, index int, model, pod, _ string, used float64) {
+// gpu adds the series of one GPU, which a pod holds unless its name is "".
+func (w *ward) gpu(node string, index int, model, pod string, used float64) {
 	dev := device(node, index, model)
 	if pod != "" {
 		dev = append(dev, "exported_namespace", "ml", "exported_pod", pod, "exported_container", "c", "pod_uid", "uid-"+pod)
@@ -149,6 +148,11 @@ func (w *ward) unlabel(metric, node string, labels ...string) {
 func (w *ward) setValue(metric string, v float64, kv ...string) {
 	w.without(metric, kv...)
 	w.add(metric, v, kv...)
+}
+
+// rule adds a rule for owners, after the others.
+func (w *ward) rule(text string) {
+	w.owners = strings.Replace(w.owners, "dimensions:", "- "+text+"\ndimensions:", 1)
 }
 
 // admit lays the ward out and returns its configuration.
