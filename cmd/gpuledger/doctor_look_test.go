@@ -240,7 +240,8 @@ func TestDoctorWritesNothing(t *testing.T) {
 	if code, _, text := w.examine(t, dsn); code != 0 || counts(dsn) != before {
 		t.Errorf("exit %d, tables after:\n%s\nbefore:\n%s\n%s", code, counts(dsn), before, text)
 	}
-	empty := pgtest.New(t, func(context.Context, string) error { return nil })
+	empty := pgtest.New(t, migrate)
+	execSQL(t, empty, "DROP SCHEMA finance CASCADE; DROP SCHEMA gpuledger CASCADE; DROP TABLE gpuledger_migration")
 	code, found, text := w.examine(t, empty)
 	if tables := counts(empty); code != exitIncomplete || tables != "" || !strings.Contains(text, "gpuledger migrate up") {
 		t.Errorf("exit %d, tables %q\n%s", code, tables, text)
