@@ -74,8 +74,10 @@ type report struct {
 	findings []finding
 }
 
+var oneLine = strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ", "\t", " ")
+
 func (r *report) add(result, check, subject, what, fix string) {
-	r.findings = append(r.findings, finding{check, subject, result, strings.ReplaceAll(what, "\n", "; "), fix})
+	r.findings = append(r.findings, finding{check, subject, result, oneLine.Replace(what), fix})
 }
 
 func (r *report) good(check, subject, format string, args ...any) {

@@ -131,7 +131,7 @@ func (l *look) lacking(metric, objects string, needed map[string]string, flag fu
 	switch {
 	case len(needed) == 0:
 	case len(lack) == 0:
-		l.r.good("labels", l.name, "%s of %s that are read: all there", count(len(needed), kind), objects)
+		l.r.good("labels", l.name, "%ss of %s that rules, dimensions and groups read: all there (%s)", kind, objects, names(slices.Sorted(maps.Keys(needed)), true))
 	case l.all(metric):
 		l.r.note("labels", l.name, "no object has "+strings.Join(lack, ", ")+" ("+kind+" of "+objects+", for "+strings.Join(why, " and ")+"); all are exported, so nobody has set it", "")
 	default:
@@ -160,7 +160,7 @@ func (l *look) judgeNodeLabels(n needs) {
 	case !l.seen.has(metric, typeLabels[0]):
 		l.r.note("labels", l.name, "no "+typeLabels[0]+" of nodes: the audit and GPUs that have no series go without it", "kube-state-metrics "+l.allowLabels())
 	default:
-		l.r.good("labels", l.name, "labels of nodes: %s seen", names(l.visible(metric), true))
+		l.r.good("labels", l.name, "labels of nodes that are exported: %s", names(l.visible(metric), true))
 	}
 	switch {
 	case len(l.fleet.pools) > 0:

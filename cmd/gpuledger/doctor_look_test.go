@@ -77,7 +77,7 @@ func TestDoctorOfPrometheus(t *testing.T) {
 	w.now = doctorNow.Add(50 * time.Minute)
 	code, _, text := w.examine(t, dsn)
 	for _, want := range []string{
-		"(found by asking) holds 2026-10-05 10:40 to 2026-10-05 12:39: remote read at ", "its newest sample is 50m0s old", "holds the last 2 hours only",
+		"(found by asking) holds 2026-10-05 10:40 to 2026-10-05 12:39: remote read at ", "its newest sample is 50m0s old", "holds the last 2h50m0s only",
 		"n4: 1 GPU of 4 without series: number 2", "n3: no provider id",
 	} {
 		if code != exitIncomplete || !strings.Contains(text, want) {

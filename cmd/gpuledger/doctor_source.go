@@ -28,8 +28,9 @@ type look struct {
 	about ingest.Description
 	seen  *observed
 	hour  time.Time
-	span  period.Span // of it, what the store has
+	span  period.Span // of it
 
+	planned  bool        // the two below are known
 	groups   []gpu.Group // all of the cluster's
 	chosen   []gpu.Group
 	ksm      string // the version of kube-state-metrics, with a blank before it; "" where nobody scrapes it
@@ -63,18 +64,17 @@ func (l *look) run(ctx context.Context, r *report) {
 			r.fail("telemetry", l.name, err, "check metrics.url, its credentials, and the store's limits and log")
 		}
 	}
-	if l.seen == nil || l.hour.IsZero() {
-		return
+	if l.planned {
+		l.judge()
 	}
-	l.judge()
 }
 
 func (l *look) progress() string {
 	switch {
 	case l.about.Driver == "":
 		return "before the store had said what it is"
-	case len(l.chosen) == 0:
-		return "before its series were listed"
+	case !l.planned:
+		return "before its nodes and GPUs were listed"
 	}
 	return fmt.Sprintf("with %d of %s looked at", len(l.fleet.nodes), count(l.nodesIn(l.groups), "GPU node"))
 }
@@ -174,7 +174,7 @@ func (l *look) describe(newest time.Time) {
 	case d.Forgets && d.Oldest.IsZero():
 		l.r.note("telemetry", l.name, "it does not say for how long it keeps samples, so hours that are lost are found only by asking", "set metrics.retention, such as 15d")
 	case d.Forgets && now.Sub(d.Oldest) < 72*time.Hour:
-		l.r.note("telemetry", l.name, fmt.Sprintf("it holds the last %d hours only: after a longer break hours are lost", int(now.Sub(d.Oldest).Hours())), "keep samples for 15 days or more (Prometheus: --storage.tsdb.retention.time=15d)")
+		l.r.note("telemetry", l.name, fmt.Sprintf("it holds the last %s only: after a longer break hours are lost", now.Sub(d.Oldest).Round(time.Minute)), "keep samples for 15 days or more (Prometheus: --storage.tsdb.retention.time=15d)")
 	}
 }
 
@@ -229,6 +229,7 @@ func (l *look) plan(ctx context.Context) error {
 	})
 	l.chosen = spreadOut(whole, inv, l.most)
 	l.seen.only(l.chosen, nodes, devices)
+	l.planned = true
 	return nil
 }
 
