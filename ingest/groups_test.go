@@ -82,7 +82,7 @@ func TestGroupsMakeNoDifference(t *testing.T) {
 		f := anyfleet.Draw(rt, anyfleet.Options{Nodes: 5, Hours: 3})
 		inventory, devices := f.Series(0, f.Hours)
 		span := period.Span{Start: anyfleet.Start, End: anyfleet.At(f.Hours * anyfleet.Hour)}
-		src := &picky{memory: memory{series: slices.Concat(inventory, devices)}, most: rapid.IntRange(500, 5000).Draw(rt, "most")}
+		src := &picky{memory: memory{series: slices.Concat(inventory, devices)}, most: rapid.IntRange(1500, 6000).Draw(rt, "most")}
 		got := foldAll(t, src, span)
 		for i, h := range span.Hours() {
 			around := period.Hour(h).Grow(gpu.Neighbourhood)
