@@ -72,9 +72,9 @@ func TestDoctorFindsNodes(t *testing.T) {
 		}, "MISSING node: 1 GPU of no known node: GPU-n2-0", "__meta_kubernetes_pod_node_name"},
 		{"unknown to kube-state-metrics", func(w *ward) { w.without("kube_node", "node", "n3") }, "MISSING node: n3: kube-state-metrics does not know it", "export nodes"},
 		{"mode unknown", func(w *ward) {
-			w.without("kube_node_status_capacity", "node", "n5")
-			w.unlabel("kube_node_labels", "n5", "label_nvidia_com_gpu_replicas", "label_nvidia_com_gpu_sharing_strategy")
-		}, "MISSING node: n5: 1 × A10G, unknown: the sharing mode cannot be told", "flag: --metric-labels-allowlist=nodes=[eks.amazonaws.com/nodegroup,karpenter.sh/nodepool,node.kubernetes.io/instance-type,nvidia.com/gpu.count,nvidia.com/gpu.product,nvidia.com/gpu.replicas,nvidia.com/gpu.sharing-strategy,nvidia.com/mig.strategy,"},
+			w.without("kube_node_status_capacity", "node", "n3")
+			w.unlabel("kube_node_labels", "n3", "label_nvidia_com_gpu_replicas", "label_nvidia_com_gpu_sharing_strategy")
+		}, "MISSING node: n3: 1 × L4, unknown: the sharing mode cannot be told", "flag: --metric-labels-allowlist=nodes=[eks.amazonaws.com/nodegroup,karpenter.sh/nodepool,node.kubernetes.io/instance-type,nvidia.com/gpu.count,nvidia.com/gpu.product,nvidia.com/gpu.replicas,nvidia.com/gpu.sharing-strategy,nvidia.com/mig.strategy,"},
 
 		{"copies", func(w *ward) {
 			w.unlabel("DCGM", "n5", "pod_uid")
