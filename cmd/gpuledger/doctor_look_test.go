@@ -199,10 +199,10 @@ func TestDoctorIsCutShort(t *testing.T) {
 	w.config = strings.Replace(w.config, "clusters: [", fmt.Sprintf("clusters: [{name: slow, metrics: {type: prometheus, url: %q}}, {name: dead, metrics: {type: prometheus, url: %q}}, ", slow.URL, dead.URL), 1)
 	t.Setenv("DATABASE_URL", pgtest.New(t, migrate))
 	config := w.admit(t)
-	code, text := lookWith(t, &doctor{limit: 5 * time.Second, most: doctorNodes}, config)
+	code, text := lookWith(t, &doctor{limit: 15 * time.Second, most: doctorNodes}, config)
 	for _, want := range []string{
-		"FAILED   telemetry  slow: cut short after 5s, with 0 of 5 GPU nodes looked at",
-		"FAILED   telemetry  dead: cut short after 5s, before the store had said what it is",
+		"FAILED   telemetry  slow: cut short after 15s, with 0 of 5 GPU nodes looked at",
+		"FAILED   telemetry  dead: cut short after 15s, before the store had said what it is",
 		"ok       bytes      prod: n5: process_uid",
 	} {
 		if code != exitIncomplete || !strings.Contains(text, want) {
