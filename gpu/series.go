@@ -1,5 +1,13 @@
 package gpu
 
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+)
+
 // Sample is one true sample with its own timestamp, never a value at a query step.
 type Sample struct {
 	UnixMilli int64
@@ -40,4 +48,67 @@ func (s *Series) ofObject() map[string]string {
 		s.ObjectLabels = prefixed(s.Labels, objectLabels[s.Metric])
 	}
 	return s.ObjectLabels
+}
+
+// order sorts series by metric, then by how many samples they have within the hour and
+// the time of the last of them, then by labels, so that nothing depends on the order in
+// which a source returns them. Of two label sets of one object the one that held longest
+// in the hour wins, of two as long the later: what came after it belongs to the next.
+func order(series []Series, hour interval) {
+	type rank struct {
+		at, held int
+		last     int64
+	}
+	ranks := make([]rank, len(series))
+	for i := range series {
+		s := &series[i]
+		if s.Key == "" {
+			s.Prepare()
+		}
+		before := func(t int64) int {
+			return sort.Search(len(s.Samples), func(k int) bool { return s.Samples[k].UnixMilli*1000 >= t })
+		}
+		n := before(hour.end)
+		ranks[i] = rank{i, n - before(hour.start), math.MinInt64}
+		if n > 0 {
+			ranks[i].last = s.Samples[n-1].UnixMilli
+		}
+	}
+	slices.SortFunc(ranks, func(x, y rank) int {
+		a, b := &series[x.at], &series[y.at]
+		if c := strings.Compare(a.Metric, b.Metric); c != 0 {
+			return c
+		}
+		switch {
+		case x.held != y.held:
+			return x.held - y.held
+		case x.last != y.last:
+			return cmp.Compare(x.last, y.last)
+		}
+		if c := strings.Compare(a.Key, b.Key); c != 0 {
+			return c
+		}
+		return x.at - y.at
+	})
+	all := slices.Clone(series)
+	for i, r := range ranks {
+		series[i] = all[r.at]
+	}
+}
+
+// LabelKey renders a label set canonically.
+func LabelKey(l map[string]string) string {
+	names := make([]string, 0, len(l))
+	for n := range l {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	var b strings.Builder
+	for _, n := range names {
+		b.WriteString(n)
+		b.WriteByte(0)
+		b.WriteString(l[n])
+		b.WriteByte(0)
+	}
+	return b.String()
 }
