@@ -1,10 +1,11 @@
 package gpu
 
 import (
-	"gpuledger/billing/period"
 	"path"
 	"strings"
 	"time"
+
+	"gpuledger/billing/period"
 )
 
 // machine is one provider's machine behind a node's name: a Spot node's name is soon
