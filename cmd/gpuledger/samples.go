@@ -24,6 +24,7 @@ type sampleLoad struct {
 	empty     map[int64]emptyHour // read, and nothing was there
 	nothing   map[int64]bool      // nothing was there before, and nothing is listed now
 	late      bool                // a later source may hold what one has nothing of
+	findings  findings
 }
 
 // emptyHour is an hour of which a source answered that it has nothing.
@@ -57,7 +58,7 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 		}
 	}
 	todo := len(rest)
-	l := &sampleLoad{a: a, db: db, cl: cl, allowLess: allowLess, empty: map[int64]emptyHour{}, nothing: map[int64]bool{}}
+	l := &sampleLoad{a: a, db: db, cl: cl, allowLess: allowLess, empty: map[int64]emptyHour{}, nothing: map[int64]bool{}, findings: findings{}}
 	failures := append([]error(nil), sources.failures...)
 	for i, src := range sources.open {
 		l.late = i+1 < len(sources.open)
@@ -87,6 +88,7 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 		return nil, err
 	}
 	a.sayPartial(cl, sources)
+	l.findings.say(a, cl.Name)
 	a.log.Info("samples loaded", "cluster", cl.Name, "span", asked.String(), "driver", sources.drivers(), "hours", todo-len(rest), "node_hours", l.total.NodeHours, "changed", l.total.Changed)
 	var unread, never []time.Time
 	for _, h := range rest {
@@ -286,6 +288,7 @@ func periodsOf(hours []gpu.ClusterHour) []hoursOf {
 
 // remark says what is odd about an hour.
 func (l *sampleLoad) remark(h gpu.ClusterHour) {
+	l.findings.add(h)
 	if seen := h.CoveredMicros; seen > 0 && seen < partlySeen {
 		l.a.log.Warn("the inventory was seen for a part of the hour only; the next run reads it again while the source holds it", "cluster", l.cl.Name, "hour", h.Hour.Format(time.RFC3339), "seconds", seen/1_000_000)
 	}

@@ -63,7 +63,7 @@ var errFound = errors.New("found")
 // hasAny reports whether the store names any series of a GPU cluster in a span. It reads
 // no sample.
 func (s *source) hasAny(ctx context.Context, span period.Span) (bool, error) {
-	err := s.List(ctx, ingest.Selector{Metrics: append([]string{"kube_node_info"}, gpu.DeviceMetrics...), Equal: s.cl.Metrics.Match}, span, func(gpu.Series) error { return errFound })
+	err := s.List(ctx, ingest.Selector{Metrics: append([]string{"kube_node_info"}, s.cl.settings().DeviceMetrics()...), Equal: s.cl.Metrics.Match}, span, func(gpu.Series) error { return errFound })
 	if errors.Is(err, errFound) {
 		return true, nil
 	}
