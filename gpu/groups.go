@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,8 @@ type Group struct {
 	Nodes   []string // in order; none where nothing says on which node the devices are
 	Devices []Choice
 	Series  int // of its devices
+
+	sets map[string]bool // "device UUID" and "node NAME" of what is in it
 }
 
 // Choice selects series of devices: of the metrics, those whose label has one of the
@@ -24,7 +27,7 @@ type Choice struct {
 
 // deviceLabels are labels that tell devices apart, in the order in which they are tried;
 // the last ones tell exporters apart, which will do.
-var deviceLabels = []string{"UUID", "uuid", "device_uuid", "deviceuuid", "gpu_uuid", "serial_number", "instance", "node"}
+var deviceLabels = []string{"UUID", "uuid", "device_uuid", "deviceuuid", "gpu_uuid", "accelerator_id", "serial_number", "node", "instance"}
 
 // DeviceLabel is the label by which a series of devices is chosen (Choice): the first of
 // deviceLabels that it has, "" for none.
@@ -51,19 +54,18 @@ func Groups(inv *Inventory, devices []Series, settings Settings) []Group {
 		}
 		c := how.canonical(s)
 		nodes := nodesOf(c, inv)
-		key := ""
-		if uuid, _ := how.device(c); uuid != "" {
-			key = "device " + uuid
-		} else if how.indexOf(c) != "" && len(nodes) > 0 {
-			key = "node " + nodes[0]
-		} else {
+		key := how.member(c, nodes)
+		if key == "" {
 			continue
 		}
 		sets.find(key)
 		for _, n := range nodes {
 			sets.join(key, "node "+n)
 		}
-		label := DeviceLabel(s)
+		label := how.labels["UUID"]
+		if s.Labels[label] == "" {
+			label = DeviceLabel(s)
+		}
 		all = append(all, chosen{key, s.Metric, label, s.Labels[label]})
 	}
 	for _, n := range gpuNodes(inv, &Telemetry{}) {
@@ -73,8 +75,9 @@ func Groups(inv *Inventory, devices []Series, settings Settings) []Group {
 	for name := range sets {
 		root := sets.find(name)
 		if bySet[root] == nil {
-			bySet[root] = &Group{}
+			bySet[root] = &Group{sets: map[string]bool{}}
 		}
+		bySet[root].sets[name] = true
 		if n, ok := strings.CutPrefix(name, "node "); ok {
 			bySet[root].Nodes = append(bySet[root].Nodes, n)
 		}
@@ -104,6 +107,36 @@ func Groups(inv *Inventory, devices []Series, settings Settings) []Group {
 	return out
 }
 
+// member is what a canonical series is a series of: a device, or a place in a node; "" for
+// neither.
+func (r reading) member(s Series, nodes []string) string {
+	if uuid, _ := r.device(s); uuid != "" {
+		return "device " + uuid
+	}
+	if r.indexOf(s) != "" && len(nodes) > 0 {
+		return "node " + nodes[0]
+	}
+	return ""
+}
+
+// Owns reports whether a series of a device is one of the group's. A choice may bring
+// others: one exporter for all nodes has one instance. The inventory and the settings are
+// those that the groups were made with.
+func (g Group) Owns(s Series, inv *Inventory, settings Settings) bool {
+	how, known := settings.exporters()[s.Metric]
+	if !known {
+		return false
+	}
+	c := how.canonical(s)
+	if uuid, _ := how.device(c); uuid != "" {
+		return g.sets["device "+uuid]
+	}
+	return g.sets[how.member(c, nodesOf(c, inv))]
+}
+
+// OwnsNode reports whether a node is one of the group's.
+func (g Group) OwnsNode(name string) bool { return g.sets["node "+name] }
+
 func (g Group) key() string {
 	if len(g.Nodes) > 0 {
 		return "0" + g.Nodes[0]
@@ -126,7 +159,9 @@ func Join(groups []Group, series int) []Group {
 }
 
 func (g Group) with(o Group) Group {
-	all := Group{Nodes: slices.Concat(g.Nodes, o.Nodes), Devices: slices.Clone(g.Devices), Series: g.Series + o.Series}
+	all := Group{Nodes: slices.Concat(g.Nodes, o.Nodes), Devices: slices.Clone(g.Devices), Series: g.Series + o.Series, sets: map[string]bool{}}
+	maps.Copy(all.sets, g.sets)
+	maps.Copy(all.sets, o.sets)
 	slices.Sort(all.Nodes)
 	for _, c := range o.Devices {
 		i := slices.IndexFunc(all.Devices, func(x Choice) bool { return x.Label == c.Label })

@@ -18,9 +18,10 @@ type folding struct {
 	emit     func(Chunk) error
 	kept     bool // windows are kept whole by who gets them
 
-	groups    []gpu.Group
-	nodeLabel string  // of kube-state-metrics' series
-	perSeries float64 // samples of a series in an hour, as seen so far
+	groups     []gpu.Group
+	listed     *gpu.Inventory // what they were made with
+	nodeLabels []string       // of kube-state-metrics' series: node, exported_node, or both
+	perSeries  float64        // samples of a series in an hour, as seen so far
 }
 
 // valuesPerRequest bounds the values of a label that one request names.
@@ -39,11 +40,14 @@ func (f *folding) plan(ctx context.Context, span period.Span) error {
 	if err := list(&inventory, Selector{Metrics: gpu.NodeMetrics}); err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	f.nodeLabel = "node"
+	f.nodeLabels = nil
 	for _, s := range inventory {
+		label := "node"
 		if s.Labels["exported_node"] != "" {
-			f.nodeLabel = "exported_node"
-			break
+			label = "exported_node"
+		}
+		if !slices.Contains(f.nodeLabels, label) {
+			f.nodeLabels = append(f.nodeLabels, label)
 		}
 	}
 	if err := list(&devices, Selector{Metrics: f.settings.DeviceMetrics()}); err != nil {
@@ -57,7 +61,8 @@ func (f *folding) plan(ctx context.Context, span period.Span) error {
 			}
 		}
 	}
-	f.groups = gpu.Groups(gpu.NewInventory(inventory, f.settings, span), devices, f.settings)
+	f.listed = gpu.NewInventory(inventory, f.settings, span)
+	f.groups = gpu.Groups(f.listed, devices, f.settings)
 	return nil
 }
 

@@ -133,3 +133,58 @@ func nodesOf(hours []gpu.ClusterHour) (out [][]gpu.NodeHour) {
 	}
 	return out
 }
+
+// One exporter for all nodes has one instance, and kube-state-metrics scraped with
+// honorLabels off names itself first: each group still has its own nodes and pods only, and
+// every series once.
+func TestGroupsOfOneInstance(t *testing.T) {
+	span := period.Span{Start: noon, End: noon.Add(2 * time.Hour)}
+	around := span.Grow(20 * time.Minute)
+	var series []gpu.Series
+	run := func(metric string, value float64, kv ...string) {
+		l := map[string]string{}
+		for i := 0; i < len(kv); i += 2 {
+			l[kv[i]] = kv[i+1]
+		}
+		s := gpu.Series{Metric: metric, Labels: l}
+		for at := around.Start; at.Before(around.End); at = at.Add(30 * time.Second) {
+			s.Samples = append(s.Samples, gpu.Sample{UnixMilli: at.UnixMilli(), Value: value})
+		}
+		series = append(series, s)
+	}
+	for i, n := range []string{"n1", "n2", "n3"} {
+		ksm := func(metric string, value float64, kv ...string) { // it runs on n1 itself
+			run(metric, value, append([]string{"job", "ksm", "instance", "10.0.0.9:8080", "node", "n1", "exported_node", n}, kv...)...)
+		}
+		pod := []string{"namespace", "monitoring", "pod", "ksm-0", "exported_namespace", "ml", "exported_pod", "p-" + n, "uid", "uid-" + n}
+		ksm("kube_node_info", 1, "provider_id", "aws:///z/i-"+n)
+		ksm("kube_node_labels", 1, "label_nvidia_com_gpu_count", "1", "label_nvidia_com_gpu_replicas", "1")
+		ksm("kube_pod_info", 1, pod...)
+		ksm("kube_pod_container_resource_requests", 1, append([]string{"exported_container", "c", "resource", "nvidia_com_gpu"}, pod...)...)
+		// Run:ai's: no UUID, one instance.
+		run("runai_gpu_memory_used_mebibytes_per_pod_per_gpu", float64(1000*(i+1)), "instance", "runai:8080", "job", "runai", "node", n, "gpu", "0", "pod_name", "p-"+n, "pod_namespace", "ml", "pod_uuid", "uid-"+n)
+		run("runai_gpu_memory_total_mebibytes_per_gpu", 23034, "instance", "runai:8080", "job", "runai", "node", n, "gpu", "0")
+		// An exporter that names nodes in its own way, and devices by nothing but its instance.
+		run("own_used_mib", 7000, "instance", "own:1", "job", "own", "host", n, "slot", "0")
+	}
+	settings := gpu.Settings{Exporters: []gpu.ExporterMetric{{Name: "own_used_mib", Is: "used", Unit: "MiB", Of: "device", Labels: map[string]string{"index": "slot", "node": "host"}}}}
+	var got []gpu.ClusterHour
+	f := &folding{src: &memory{series: series}, settings: settings, emit: whole(func(c Chunk) error { got = append(got, c.Hours...); return nil })}
+	if err := f.plan(t.Context(), span); err != nil {
+		t.Fatal(err)
+	}
+	f.perSeries = math.MaxFloat64 // each group by itself
+	if err := f.window(t.Context(), span.Hours()); err != nil || len(f.groups) != 3 {
+		t.Fatal(err, f.groups)
+	}
+	for i, h := range span.Hours() {
+		hour := period.Hour(h).Grow(gpu.Neighbourhood)
+		want := gpu.FoldHour(clip(series, hour), clip(series, hour), h, settings)
+		if len(got[i].Nodes) != 3 || !reflect.DeepEqual(got[i].Nodes, want.Nodes) {
+			t.Errorf("%s: by groups\n%+v\nall together\n%+v", h, got[i].Nodes, want.Nodes)
+		}
+		if n := len(got[i].Inventory.Pods); n != 3 {
+			t.Errorf("%d pods", n)
+		}
+	}
+}

@@ -26,12 +26,16 @@ func (p *podReader) read(ctx context.Context, all *common, nodes []string, devic
 		p.out = append(p.out, all.info[n]...)
 	}
 	onNode := append([]string{gpu.PodMetric}, gpu.OnNodeMetrics...)
-	if err := p.pods(ctx, onNode, p.nodeLabel, nodes); err != nil {
-		return nil, err
+	for _, label := range p.nodeLabels {
+		if err := p.pods(ctx, onNode, label, nodes); err != nil {
+			return nil, err
+		}
 	}
 	if len(p.uids) == 0 { // kube-state-metrics may be told to leave it out
-		if err := p.pods(ctx, []string{gpu.RequestMetric}, p.nodeLabel, nodes); err != nil {
-			return nil, err
+		for _, label := range p.nodeLabels {
+			if err := p.pods(ctx, []string{gpu.RequestMetric}, label, nodes); err != nil {
+				return nil, err
+			}
 		}
 		p.out = slices.DeleteFunc(p.out, func(s gpu.Series) bool { return s.Metric == gpu.RequestMetric }) // it comes again with the pods
 	}
@@ -80,12 +84,16 @@ func (p *podReader) pods(ctx context.Context, metrics []string, label string, va
 			return err
 		}
 		for _, s := range series {
+			// With honorLabels off, node and pod are those of kube-state-metrics itself.
+			if other := "exported_" + label; s.Labels[other] != "" {
+				continue
+			}
 			if uid := s.Labels["uid"]; uid != "" {
 				p.uids[uid] = true
 				p.names[gpu.PodKey(s)] = true
 			}
+			p.out = append(p.out, s)
 		}
-		p.out = append(p.out, series...)
 	}
 	return nil
 }

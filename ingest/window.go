@@ -95,7 +95,7 @@ func (w *reading) common(ctx context.Context) (*common, error) {
 		return nil, err
 	}
 	for _, s := range info {
-		n := s.Labels[w.nodeLabel]
+		n := gpu.NodeName(s)
 		all.info[n] = append(all.info[n], s)
 	}
 	all.series = gpu.Coverage(info)
@@ -149,7 +149,11 @@ func (w *reading) attempt(ctx context.Context, all *common, hours []time.Time, m
 			if err != nil {
 				return fmt.Errorf("device samples: %w", err)
 			}
-			devices = append(devices, series...)
+			for _, s := range series {
+				if g.Owns(s, w.listed, w.settings) {
+					devices = append(devices, s)
+				}
+			}
 		}
 	}
 	inv := &podReader{reading: w, span: span, inParts: inParts, uids: map[string]bool{}, names: map[string]bool{}}
