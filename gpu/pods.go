@@ -25,6 +25,7 @@ type Pod struct {
 	seen                 []interval
 	running              []interval
 	hasPhase             bool
+	hold                 int64 // how long a sample of the phase stands for, at most
 	started, completed   int64 // Unix µs, 0 where unknown
 }
 
@@ -90,7 +91,7 @@ func (inv *Inventory) addPod(s Series, sc scrapes) {
 	case "kube_pod_completion_time":
 		p.completed = int64(last * 1e6)
 	case "kube_pod_status_phase":
-		p.hasPhase = true
+		p.hasPhase, p.hold = true, max(p.hold, sc.hold)
 		if ph := s.Labels["phase"]; ph == "Running" || ph == "Pending" {
 			// A Pending pod with a node holds its devices: it is pulling its image.
 			p.running = union(append(p.running, sc.presence(s.Samples, true)...))
@@ -136,6 +137,11 @@ func (p *Pod) finish(covered []interval) {
 		}
 	} else if len(p.seen) > 0 && !p.hasPhase {
 		p.life = interval{p.seen[0].start, p.seen[len(p.seen)-1].end}
+	}
+	// kube-state-metrics says when the last container ended of those that are not running:
+	// a sidecar's end, or that of a container which is started again, is not the pod's.
+	if n := len(p.running); n > 0 && p.running[n-1].end > p.completed+2*p.hold {
+		p.completed = 0
 	}
 	if p.started > 0 && p.life.start < p.life.end {
 		p.life.start = p.started

@@ -119,6 +119,23 @@ func TestRule10CompletedPodKeepsLabel(t *testing.T) {
 	check(t, FoldHour(inv, dev, hour0, Settings{}), maxNone, want{"completed", SoleHolder, fullHour / 4}, want{"unallocated", NoMethod, fullHour * 3 / 4})
 }
 
+// kube-state-metrics has a completion time as soon as one container of a pod has ended, or
+// is about to be started again: a pod that runs on after it has not ended.
+func TestCompletionOfOneContainer(t *testing.T) {
+	l := []string{"namespace", "ml", "pod", "a", "uid", "uid-a"}
+	inv := join(testNode(1), running("a"), []Series{ksm("kube_pod_status_phase", always(1), append(l, "phase", "Running")...)})
+	dev := []Series{labelled("a", always(20*gib)), dcgm("DCGM_FI_DEV_FB_FREE", always(20*gib))}
+	for name, seen := range map[string]step{"a sidecar": {600, 4500, 0}, "started again": {600, 630, 0}} {
+		seen.value = float64(hour0.Unix() + 600)
+		got := FoldHour(join(inv, []Series{ksm("kube_pod_completion_time", sampled(seen), l...)}), dev, hour0, Settings{})
+		t.Log(name)
+		check(t, got, maxNone, want{"a", SoleHolder, fullHour})
+		if at := got.Inventory.Pods["uid-a"].Completed(); !at.IsZero() {
+			t.Errorf("completed at %s", at)
+		}
+	}
+}
+
 // #380, #512, #103, #71, #3: no series of memory, though profiling shows the GPU and who
 // is on it. No data is not 0: the pod has what it was given, which is said.
 func TestRule11NoMemorySeries(t *testing.T) {
