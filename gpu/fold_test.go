@@ -310,6 +310,46 @@ func TestNodeNameUsedAgainWithinTheHour(t *testing.T) {
 	}
 }
 
+// Each machine of a name was created by itself: the second does not take the time of the
+// first.
+func TestMachinesCreatedApart(t *testing.T) {
+	at := func(from, to, created int) Series {
+		return ksm("kube_node_created", sampled(step{from, to, float64(hour0.Unix() + int64(created))}), "node", "n1")
+	}
+	created := at(-900, 1200, -5000)
+	created.Samples = append(created.Samples, at(1500, 4500, 1480).Samples...)
+	inv := join([]Series{
+		ksm("kube_node_info", always(1), "node", "other", "provider_id", "aws:///us-east-1a/i-9"), created,
+		ksm("kube_node_info", sampled(step{-900, 1200, 1}), "node", "n1", "provider_id", "aws:///us-east-1a/i-old"),
+		ksm("kube_node_info", sampled(step{1500, 4500, 1}), "node", "n1", "provider_id", "aws:///us-east-1a/i-new"),
+	}, testNode(1)[1:])
+	got := FoldHour(inv, nil, hour0, Settings{}).Nodes
+	if len(got) != 2 || got[0].InstanceID != "i-old" || got[0].ReadyMicros != 1200*1e6 || got[1].ReadyMicros != 2100*1e6 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A node that has no provider id yet is the machine that it turns out to be, also where
+// its name was another's before.
+func TestProviderIDComesLater(t *testing.T) {
+	info := func(from, to int, id string) Series {
+		s := ksm("kube_node_info", sampled(step{from, to, 1}), "node", "n1")
+		if id != "" {
+			s.Labels["provider_id"] = "aws:///us-east-1a/" + id
+		}
+		return s
+	}
+	base := append(testNode(1)[1:], ksm("kube_node_info", always(1), "node", "other", "provider_id", "aws:///us-east-1a/i-9"))
+	got := FoldHour(join(base, []Series{info(-900, 300, "i-old"), info(600, 900, ""), info(900, 4500, "i-new")}), nil, hour0, Settings{}).Nodes
+	if len(got) != 2 || got[0].InstanceID != "i-old" || got[0].ReadyMicros != 300*1e6 || got[1].InstanceID != "i-new" || got[1].ReadyMicros != 3000*1e6 {
+		t.Errorf("%+v", got)
+	}
+	got = FoldHour(join(base, []Series{info(-900, 3000, "i-1"), info(3000, 4500, "")}), nil, hour0, Settings{}).Nodes
+	if len(got) != 1 || got[0].InstanceID != "i-1" || got[0].ReadyMicros != fullHour {
+		t.Errorf("lost again: %+v", got)
+	}
+}
+
 // A node relabelled within the hour is of the mode and the pool it had longest.
 func TestLongestLabelsOfTheHour(t *testing.T) {
 	for at, pool := range map[int]string{120: "late", 3480: "early", 1800: "late"} {

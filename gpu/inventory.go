@@ -40,7 +40,7 @@ type Node struct {
 	present      []interval
 	ready        []interval // intervals with the condition Ready
 	hasReady     bool
-	created      int64
+	created      []int64 // of each machine, Unix µs
 }
 
 // NewInventory builds an inventory from kube-state-metrics series.

@@ -1,7 +1,9 @@
 package gpu
 
 import (
+	"math"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +25,39 @@ func (n *Node) machine(instanceID, providerID string, seen []interval) {
 		}
 	}
 	n.machines = append(n.machines, machine{instanceID, providerID, seen})
+}
+
+// settleMachines makes the time before a provider id is known that of the machine which
+// got it: the id comes a while after the node.
+func (n *Node) settleMachines() {
+	i := slices.IndexFunc(n.machines, func(m machine) bool { return m.instanceID == "" })
+	if i < 0 || len(n.machines) == 1 {
+		return
+	}
+	unnamed := n.machines[i].present
+	n.machines = slices.Delete(n.machines, i, i+1)
+	for _, u := range unnamed {
+		heir := &n.machines[0]
+		for k := range n.machines {
+			if m := &n.machines[k]; m.after(u) < heir.after(u) {
+				heir = m
+			}
+		}
+		heir.present = union(append(slices.Clone(heir.present), u))
+	}
+}
+
+// after is how long after a stretch of time the machine is first seen again; where that is
+// never, longer the longer it was seen before.
+func (m *machine) after(u interval) int64 {
+	last := int64(math.MinInt64)
+	for _, p := range m.present {
+		if p.end >= u.end {
+			return max(0, p.start-u.end)
+		}
+		last = p.end
+	}
+	return math.MaxInt64/2 - last/2
 }
 
 // Handover is how long two machines may seem to have one name, or two clusters one
@@ -93,9 +128,13 @@ func (inv *Inventory) addNode(s Series, sc scrapes) {
 		if id := s.Labels["provider_id"]; id != "" {
 			n.ProviderID, n.InstanceID = id, InstanceIDOf(id)
 		}
-		n.machine(n.InstanceID, s.Labels["provider_id"], seen)
+		n.machine(InstanceIDOf(s.Labels["provider_id"]), s.Labels["provider_id"], seen)
 	case "kube_node_created":
-		n.created = int64(last * 1e6)
+		for _, x := range s.Samples {
+			if at := int64(x.Value * 1e6); at > 0 && !slices.Contains(n.created, at) {
+				n.created = append(n.created, at)
+			}
+		}
 	case "kube_node_labels":
 		n.Labels = s.ofObject()
 		n.InstanceType = first(n.Labels, "node_kubernetes_io_instance_type", "beta_kubernetes_io_instance_type")
@@ -128,9 +167,25 @@ func (n *Node) finish() {
 	if !n.hasReady {
 		n.ready = n.present
 	}
-	if n.created > 0 {
-		n.ready = intersect(n.ready, []interval{{n.created, 1 << 62}})
+	n.settleMachines()
+	if len(n.created) == 0 {
+		return
 	}
+	if len(n.machines) < 2 {
+		n.ready = intersect(n.ready, []interval{{slices.Max(n.created), 1 << 62}})
+		return
+	}
+	var ready []interval
+	for _, m := range n.machines { // each was created by itself
+		var created int64
+		for _, at := range n.created {
+			if len(m.present) > 0 && at < m.present[len(m.present)-1].end {
+				created = max(created, at)
+			}
+		}
+		ready = append(ready, intersect(intersect(n.ready, m.present), []interval{{created, 1 << 62}})...)
+	}
+	n.ready = union(ready)
 }
 
 // InstanceIDOf returns the segment of a Kubernetes providerID that names the
