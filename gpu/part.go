@@ -18,10 +18,13 @@ type part struct {
 
 	// Made of the tracks by finish; nil where there is nothing.
 	bare []uint64 // of series that name no pod, the largest
-	free []uint64
-	used []uint64 // the largest of all
-	own  []bool   // some pod's figure is its own
-	pods []podTrack
+	// beside is bare, of exporters only that name pods in the same metric: what another
+	// exporter shows tells nothing of how they read the device.
+	beside []uint64
+	free   []uint64
+	used   []uint64 // the largest of all
+	own    []bool   // some pod's figure is its own
+	pods   []podTrack
 
 	interval time.Duration // of the scrapes
 	frozen   []bool        // at which instants the figures were stale; nil: never
@@ -46,8 +49,12 @@ type track struct {
 	process, copies  bool // what the exporter is said to do, whatever the figures look like
 	ref              podRef
 	slot, share      string
+	from             exporter
 	values           []uint64
 }
+
+// exporter is who says what: one target, by one metric.
+type exporter struct{ metric, instance string }
 
 // podTrack is what all series of one pod say together.
 type podTrack struct {
@@ -202,6 +209,7 @@ func (p *part) finish() {
 		used.add(p.tracks[i].values)
 	}
 	p.bare, p.free = bare.values, free.values
+	p.beside = p.bareBeside()
 	p.finishPods(&used)
 	p.used = used.values
 	device := p.used // a process that claims more than the device makes it no larger
@@ -216,6 +224,27 @@ func (p *part) finish() {
 	if p.total > p.reserve && (p.reserve > 0 || p.usable == 0) {
 		p.usable = p.total - p.reserve
 	}
+}
+
+// bareBeside gathers the series without a pod of the exporters that name pods too.
+func (p *part) bareBeside() []uint64 {
+	var out column
+	all := true
+	for i := range p.tracks {
+		t := &p.tracks[i]
+		if t.free || t.named {
+			continue
+		}
+		if slices.ContainsFunc(p.tracks, func(o track) bool { return o.named && !o.free && o.from == t.from }) {
+			out.add(t.values)
+		} else {
+			all = false
+		}
+	}
+	if all {
+		return p.bare
+	}
+	return out.values
 }
 
 // column gathers the largest figure at each instant. It never changes what is added.

@@ -84,8 +84,16 @@ func (r *readings) classify(p *part) {
 		if r.perPod {
 			break
 		}
-		bare := p.bare != nil && p.bare[i] != absent
-		n, equal, copies := 0, true, false
+		bare := p.beside != nil && p.beside[i] != absent
+		n, equal, copies, most := 0, true, false, uint64(0)
+		if bare {
+			most = p.beside[i]
+		}
+		for k := range p.pods {
+			if v := p.pods[k].values[i]; v != absent {
+				most = max(most, v)
+			}
+		}
 		for k := range p.pods {
 			pt := &p.pods[k]
 			if v := pt.values[i]; v != absent {
@@ -93,7 +101,7 @@ func (r *readings) classify(p *part) {
 				copies = copies || pt.copies
 				// Only an exporter that reports per process keeps the device's own
 				// series beside one that carries a pod's UID.
-				equal = equal && (pt.copies || v == p.used[i] && !(pt.ref.uid != "" && bare))
+				equal = equal && (pt.copies || v == most && !(pt.ref.uid != "" && bare))
 				r.perPod = r.perPod || pt.process
 			}
 		}

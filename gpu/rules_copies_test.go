@@ -169,6 +169,29 @@ func TestRule21TwoExporters(t *testing.T) {
 	}
 }
 
+// What another exporter shows of the device, scraped at the same instant or not, does not
+// make copies of its figure the pods' own.
+func TestRule21AnotherExporterBesideCopies(t *testing.T) {
+	for name, shift := range map[string]int64{"at once": 0, "7 s later": 7000} {
+		smi := Series{Metric: "nvidia_smi_memory_used_bytes", Labels: map[string]string{"uuid": testUUID[4:], "instance": "n1:9835", "Hostname": "n1"}}
+		for _, x := range always(20.5 * gib * (1 << 20)) {
+			smi.Samples = append(smi.Samples, Sample{x.UnixMilli + shift, x.Value})
+		}
+		from := []string{"instance", "n1:9400"}
+		free := dcgm("DCGM_FI_DEV_FB_FREE", always(20*gib), from...)
+		got := FoldHour(join(testNode(2), running("a", "b")), []Series{labelled("a", always(20*gib), from...), labelled("b", always(20*gib), from...), free, smi}, hour0, Settings{})
+		for _, pod := range []string{"a", "b"} {
+			if r := rowOf(t, partOf(t, got), pod); r.Method != ReplicaRequest || r.Flags&FlagCopied == 0 {
+				t.Errorf("%s, %s: %v, flags %b", name, pod, r.Method, r.Flags)
+			}
+		}
+		got = FoldHour(join(testNode(1), running("a")), []Series{labelled("a", always(20*gib), from...), free, smi}, hour0, Settings{})
+		if r := rowOf(t, partOf(t, got), "a"); r.Method != SoleHolder {
+			t.Errorf("%s: %v", name, r.Method)
+		}
+	}
+}
+
 // #127, #347, #175: a pod that requests no GPU has no metrics: what it uses is in the
 // residual, and nobody else's.
 func TestRule26UserWithoutRequest(t *testing.T) {

@@ -126,7 +126,7 @@ func (d *device) part(key partKey) *part {
 }
 
 func (d *device) add(s Series, how reading, hour interval, slot string, slab *slab) {
-	fam := how.fam
+	fam, from := how.fam, exporter{s.Metric, s.Labels["instance"]}
 	key := partKey{s.Labels["GPU_I_ID"], s.Labels["GPU_I_PROFILE"]}
 	if instance, ok := claimedInstance(s.Labels); ok {
 		d.part(instance).show(s)
@@ -174,7 +174,7 @@ func (d *device) add(s Series, how reading, hour interval, slot string, slab *sl
 		case famLimit, famGranted:
 			p.addLimit(ref, containerShare(s.Labels), fam == famGranted, times, values)
 		default:
-			t := track{free: fam == famFree, ref: ref, named: named, slot: slot, process: how.of == "process", copies: how.of == "copies"}
+			t := track{from: from, free: fam == famFree, ref: ref, named: named, slot: slot, process: how.of == "process", copies: how.of == "copies"}
 			if how.of == "pod" && named && fam == famUsed {
 				t.own, t.slot, t.share = true, "", containerShare(s.Labels)
 			}
