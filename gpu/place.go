@@ -159,9 +159,10 @@ func (pp *placedPart) whole() bool {
 // know the name at all, a pod is made up from the samples.
 func (f *nodeFold) podsFor(r *readings, ref podRef) []*Pod {
 	mid := r.spans[ref]
-	known := f.onThisNode(f.inv.byName[ref.namespace+"/"+ref.name])
+	named := f.inv.byName[ref.namespace+"/"+ref.name]
+	known := f.onThisNode(named)
 	if p := f.inv.Pods[ref.uid]; p != nil {
-		known = []*Pod{p}
+		named, known = []*Pod{p}, []*Pod{p}
 	}
 	var out []*Pod
 	for _, p := range known {
@@ -169,7 +170,7 @@ func (f *nodeFold) podsFor(r *readings, ref podRef) []*Pod {
 			out = append(out, p)
 		}
 	}
-	if len(known) > 0 || mid.clip(f.hour).length() == 0 {
+	if len(named) > 0 || mid.clip(f.hour).length() == 0 {
 		return out
 	}
 	uid := ref.uid
@@ -186,17 +187,14 @@ func (f *nodeFold) podsFor(r *readings, ref podRef) []*Pod {
 	return []*Pod{p}
 }
 
-// onThisNode leaves out pods of the name that are on other nodes, where one is on this: a
-// StatefulSet's pod may come back elsewhere, and another cluster may have the name too.
+// onThisNode leaves out pods of the name that are on other nodes: a StatefulSet's pod may
+// come back elsewhere while a label stays behind, and another cluster may have the name too.
 func (f *nodeFold) onThisNode(pods []*Pod) []*Pod {
 	var here []*Pod
 	for _, p := range pods {
-		if p.Node == f.name {
+		if p.Node == f.name || p.Node == "" || f.node == nil {
 			here = append(here, p)
 		}
-	}
-	if len(here) == 0 {
-		return pods
 	}
 	return here
 }

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -67,6 +68,30 @@ func TestRule36OneNameTwice(t *testing.T) {
 	clash := ksm("kube_node_info", always(1), "node", "n1", "provider_id", "aws:///us-east-1a/i-9")
 	if got := FoldHour(append(inv, clash), dev, hour0, Settings{}); len(got.Clashes) != 1 {
 		t.Errorf("clashes %v", got.Clashes)
+	}
+}
+
+// A label that stays behind on a node is not of the pod that has the name on another.
+func TestRule36LabelStaysBehind(t *testing.T) {
+	inv := join(testNode(1), testPod("moved", -2000, 9000, "nvidia_com_gpu", 1))
+	for i := range inv {
+		if inv[i].Labels["node"] != "" && inv[i].Labels["uid"] != "" {
+			inv[i].Labels["node"] = "n2"
+		}
+	}
+	dev := wholeGPU("GPU-0", 20*gib, 20*gib, "Hostname", "n1", "pod", "moved", "namespace", "ml", "container", "c")
+	for name, s := range map[string][]Series{
+		"read alone": inv, "read together": append(inv[:len(inv):len(inv)], ksm("kube_node_info", always(1), "node", "n2", "provider_id", "aws:///us-east-1a/i-2")),
+	} {
+		got := FoldHour(s, slices.Clone(dev), hour0, Settings{})
+		if len(got.Nodes) != 1 {
+			t.Fatalf("%s: %d nodes", name, len(got.Nodes))
+		}
+		for _, r := range partOf(t, got).Rows {
+			if r.PodUID != "" {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
 	}
 }
 
