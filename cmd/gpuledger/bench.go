@@ -123,7 +123,7 @@ func (c *benchSamples) run(ctx context.Context, a *app) error {
 				return err
 			}
 			*stage.into = append(*stage.into, r)
-			a.log.Info("measured", "stage", stage.name, "cpu_seconds", r.CPUSeconds, "peak_mb", r.PeakMB)
+			a.log.Info("measured", "stage", stage.name, "cpu_seconds", fmt.Sprintf("%.2f", r.CPUSeconds), "peak_mb", fmt.Sprintf("%.0f", r.PeakMB))
 		}
 	}
 	b, f := median(bare), median(fold)

@@ -232,3 +232,22 @@ func TestListFallsBack(t *testing.T) {
 		}
 	}
 }
+
+// TestPushRefused: what a refused remote write says to do depends on why it was refused.
+func TestPushRefused(t *testing.T) {
+	series := []gpu.Series{{Metric: "m", Labels: map[string]string{"a": "b"}, Samples: []gpu.Sample{{UnixMilli: 1, Value: 1}}}}
+	for _, c := range []struct {
+		code       int
+		text, want string
+	}{
+		{404, "remote write receiver needs to be enabled", ": start it with --web.enable-remote-write-receiver"},
+		{400, "out of bounds", ": it must not hold these series yet: take an empty one"},
+		{503, "starting", "starting"},
+	} {
+		f := &fake{paths: map[string]func(http.ResponseWriter){"/api/v1/write": status(c.code, c.text)}}
+		err := newSource(t, prometheus.Config{URL: f.start(t)}).Push(context.Background(), series)
+		if err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%d: %v, want %q", c.code, err, c.want)
+		}
+	}
+}

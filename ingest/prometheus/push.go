@@ -48,7 +48,14 @@ func (s *Source) Push(ctx context.Context, series []gpu.Series) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("prometheus: %s: remote write: %w: start it with --web.enable-remote-write-receiver", s.shown, statusError(resp))
+		hint := ""
+		switch resp.StatusCode {
+		case http.StatusNotFound:
+			hint = ": start it with --web.enable-remote-write-receiver"
+		case http.StatusBadRequest: // out of order, out of bounds, or another value at a time
+			hint = ": it must not hold these series yet: take an empty one"
+		}
+		return fmt.Errorf("prometheus: %s: remote write: %w%s", s.shown, statusError(resp), hint)
 	}
 	return nil
 }
