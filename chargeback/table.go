@@ -18,6 +18,7 @@ import (
 type Column struct {
 	Name    string
 	Numeric bool // values are plain decimal numbers, exact, without an exponent
+	JSON    bool // values are JSON: as json they are written as they are, not as a text
 }
 
 // Cell is a value as text, or absent.
@@ -40,7 +41,7 @@ func NewTable(names ...string) *Table {
 	t := &Table{}
 	for _, n := range names {
 		name, numeric := strings.CutSuffix(n, "#")
-		t.Columns = append(t.Columns, Column{name, numeric})
+		t.Columns = append(t.Columns, Column{Name: name, Numeric: numeric})
 	}
 	return t
 }
@@ -120,8 +121,8 @@ func (t *Table) writeJSON(w io.Writer) error {
 			}
 			value := []byte("null")
 			switch {
-			case r[k].Valid && c.Numeric && json.Valid([]byte(r[k].Text)):
-				value = []byte(r[k].Text) // every digit, which a float would not keep
+			case r[k].Valid && (c.Numeric || c.JSON) && json.Valid([]byte(r[k].Text)):
+				value = []byte(r[k].Text) // every digit of a number, which a float would not keep
 			case r[k].Valid:
 				if value, err = json.Marshal(r[k].Text); err != nil {
 					return err

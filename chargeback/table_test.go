@@ -40,6 +40,11 @@ func TestFormats(t *testing.T) {
 		t.Errorf("%s", b.String())
 	}
 	b.Reset()
+	nested := &Table{Columns: []Column{{Name: "labels", JSON: true}}, Rows: [][]Cell{{Text(`{"app": "a"}`)}, {{}}}}
+	if err := nested.Write(&b, "json"); err != nil || !strings.Contains(b.String(), `{"labels": {"app": "a"}}`) || !strings.Contains(b.String(), `{"labels": null}`) {
+		t.Errorf("%v %s", err, b.String())
+	}
+	b.Reset()
 	if err := sample().Write(&b, "table"); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (db *DB) Query(ctx context.Context, sql string, args ...any) (*chargeback.T
 		}
 		defer rows.Close()
 		for _, f := range rows.FieldDescriptions() {
-			t.Columns = append(t.Columns, chargeback.Column{Name: f.Name, Numeric: isNumber(f.DataTypeOID)})
+			t.Columns = append(t.Columns, chargeback.Column{Name: f.Name, Numeric: isNumber(f.DataTypeOID), JSON: f.DataTypeOID == pgtype.JSONBOID})
 		}
 		for rows.Next() {
 			raw := rows.RawValues()

@@ -47,6 +47,11 @@ func TestInventoryCommand(t *testing.T) {
 	if len(pods) == 0 || pods[0]["uid"] == "" || pods[0]["node"] == "" || pods[0]["seen_from"] == nil {
 		t.Errorf("pods: %v", pods)
 	}
+	for _, p := range pods {
+		if _, object := p["labels"].(map[string]any); !object {
+			t.Errorf("labels of %v are not an object", p)
+		}
+	}
 	if code, _, errs := cli(t, dsn, "inventory", "--config", config, "--at", "2020-01-01"); code != 3 || !strings.Contains(errs, "at 2020-01-01T00:00:00Z") {
 		t.Errorf("before all: exit %d, %s", code, errs)
 	}
