@@ -195,6 +195,13 @@ func (db *DB) MigrationStatus(ctx context.Context) (out []Migration, err error) 
 	return out, err
 }
 
+// HasSchema reports whether the database has tables of the warehouse, of whatever
+// version; it changes nothing.
+func (db *DB) HasSchema(ctx context.Context) (there bool, err error) {
+	err = db.pool.QueryRow(ctx, "SELECT to_regclass('gpuledger.period') IS NOT NULL").Scan(&there)
+	return there, err
+}
+
 // CheckSchema returns an error that says what to run where migrations are pending.
 func (db *DB) CheckSchema(ctx context.Context) error {
 	all, err := db.MigrationStatus(ctx)

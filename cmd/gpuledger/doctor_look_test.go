@@ -77,11 +77,22 @@ func TestDoctorOfPrometheus(t *testing.T) {
 	w.now = doctorNow.Add(50 * time.Minute)
 	code, _, text := w.examine(t, dsn)
 	for _, want := range []string{
-		"(found by asking) holds 2026-10-05 10:40 to 2026-10-05 12:39: remote read at ", "its newest sample is 50m0s old", "holds the last 2h50m0s only",
+		"(found by asking) holds 2026-10-05 10:40 to 2026-10-05 12:39: remote read at ", "its newest sample is 50m old: hours are read 10m after", "holds the last 2h50m only",
 		"n4: 1 GPU of 4 without series: number 2", "n3: no provider id",
 	} {
 		if code != exitIncomplete || !strings.Contains(text, want) {
 			t.Errorf("exit %d, no %q in\n%s", code, want, text)
+		}
+	}
+}
+
+func TestRough(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 42400 * time.Millisecond: "42s", time.Minute: "1m", 20*time.Minute + time.Second: "20m", 3 * time.Hour: "3h",
+		47*time.Hour + 10*time.Minute: "47h10m", 48 * time.Hour: "2 days", 1343*time.Hour + 51*time.Minute: "56 days",
+	} {
+		if got := rough(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
 }
@@ -243,7 +254,7 @@ func TestDoctorWritesNothing(t *testing.T) {
 	empty := pgtest.New(t, migrate)
 	execSQL(t, empty, "DROP SCHEMA finance CASCADE; DROP SCHEMA gpuledger CASCADE; DROP TABLE gpuledger_migration")
 	code, found, text := w.examine(t, empty)
-	if tables := counts(empty); code != exitIncomplete || tables != "" || !strings.Contains(text, "gpuledger migrate up") {
+	if tables := counts(empty); code != exitIncomplete || tables != "" || !strings.Contains(text, "the database is empty: it has no schema yet") || !strings.Contains(text, "gpuledger migrate up") {
 		t.Errorf("exit %d, tables %q\n%s", code, tables, text)
 	}
 	code, without, text := w.examine(t, "postgres://nobody@127.0.0.1:1/none?connect_timeout=2")

@@ -77,8 +77,12 @@ func (c *doctor) database(ctx context.Context, a *app, cfg *Config, r *report) {
 		return
 	}
 	// Asking for the state of the migrations of an empty database would make their table.
-	if _, err = db.LatestPeriod(ctx); err == nil {
+	there, err := db.HasSchema(ctx)
+	switch {
+	case err == nil && there:
 		err = db.CheckSchema(ctx)
+	case err == nil:
+		err = errors.New("the database is empty: it has no schema yet")
 	}
 	_, own := private(a.url(cfg))
 	switch {

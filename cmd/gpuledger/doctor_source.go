@@ -165,7 +165,7 @@ func (l *look) describe(newest time.Time) {
 		l.r.bad("telemetry", l.name, "no sample of kube_node_info within a day", "scrape kube-state-metrics, and check that metrics.match names the right cluster")
 		return
 	case d.Forgets && age > ingest.Lag:
-		l.r.bad("telemetry", l.name, fmt.Sprintf("its newest sample is %s old: hours are read %s after their end, and would be read without it", age.Round(time.Minute), ingest.Lag), "see that the server still scrapes, and how far remote write is behind")
+		l.r.bad("telemetry", l.name, fmt.Sprintf("its newest sample is %s old: hours are read %s after their end, and would be read without it", rough(age), rough(ingest.Lag)), "see that the server still scrapes, and how far remote write is behind")
 	}
 	if ahead := d.Newest.Sub(now); !d.Newest.IsZero() && ahead > skew {
 		l.r.bad("telemetry", l.name, fmt.Sprintf("its newest sample, of %s, is later than now by %s", d.Newest.UTC().Format(time.RFC3339), ahead.Round(time.Second)), "set the clocks by NTP, here and on the nodes whose exporters give timestamps of their own")
@@ -174,8 +174,24 @@ func (l *look) describe(newest time.Time) {
 	case d.Forgets && d.Oldest.IsZero():
 		l.r.note("telemetry", l.name, "it does not say for how long it keeps samples, so hours that are lost are found only by asking", "set metrics.retention, such as 15d")
 	case d.Forgets && now.Sub(d.Oldest) < 72*time.Hour:
-		l.r.note("telemetry", l.name, fmt.Sprintf("it holds the last %s only: after a longer break hours are lost", now.Sub(d.Oldest).Round(time.Minute)), "keep samples for 15 days or more (Prometheus: --storage.tsdb.retention.time=15d)")
+		l.r.note("telemetry", l.name, fmt.Sprintf("it holds the last %s only: after a longer break hours are lost", rough(now.Sub(d.Oldest))), "keep samples for 15 days or more (Prometheus: --storage.tsdb.retention.time=15d)")
 	}
+}
+
+// rough is a time as one says it: in days from two days on, else to the minute, and to
+// the second below one.
+func rough(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days", int(d.Round(24*time.Hour).Hours()/24))
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	}
+	s := strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // plan lists the cluster's nodes and devices, and chooses which to look at.
