@@ -100,6 +100,17 @@ const mib = float64(1 << 20)
 
 var units = map[string]float64{"MiB": mib, "bytes": 1, "percent": 0.01, "ratio": 1, "ratio_or_percent": 1, "watts": 1}
 
+// units names the units that a metric of the family may be in.
+func (f family) units() string {
+	switch {
+	case f.memory():
+		return "MiB or bytes"
+	case f == famPower:
+		return "watts"
+	}
+	return "percent, ratio or ratio_or_percent"
+}
+
 // reading says how one metric of one exporter is read.
 type reading struct {
 	fam    family
@@ -126,7 +137,7 @@ func (m ExporterMetric) reading() (reading, error) {
 	case r.fam == famNone:
 		return r, fmt.Errorf("%s: is: %q is none of %s", m.Name, m.Is, strings.Join(slices.Sorted(maps.Keys(familyNames)), ", "))
 	case r.unit == 0 || r.fam.memory() != size || (r.fam == famPower) != (m.Unit == "watts"):
-		return r, fmt.Errorf("%s: unit: %q is not one of %s", m.Name, m.Unit, m.Is)
+		return r, fmt.Errorf("%s: unit: %q is no unit of %s, which is in %s", m.Name, m.Unit, m.Is, r.fam.units())
 	case !slices.Contains([]string{"auto", "device", "copies", "process", "pod"}, m.Of):
 		return r, fmt.Errorf("%s: of: %q is not auto, device, copies, process or pod", m.Name, m.Of)
 	case (r.fam == famLimit || r.fam == famGranted) && m.Of != "pod":
@@ -190,13 +201,13 @@ func (s Settings) exporterTable() (exporters, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("no preset %q; there are %s", name, strings.Join(presetNames(), ", "))
+			return nil, fmt.Errorf("presets: %q is none of %s", name, strings.Join(presetNames(), ", "))
 		}
 	}
 	for _, m := range s.Exporters {
 		r, err := m.reading()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("exporters: %w", err)
 		}
 		out[m.Name] = r
 	}

@@ -32,9 +32,9 @@ func TestExportersTableErrors(t *testing.T) {
 		"p\tm\tused\tMiB\tauto":            "line 1 has 5 fields, not 6",
 		"# c\np\tm\tused\tMiB\tauto\tuuid": "line 2: label \"uuid\"",
 		"p\tm\tmemory\tMiB\tauto\t-":       "line 1: m: is: \"memory\" is none of",
-		"p\tm\tused\tpercent\tauto\t-":     "line 1: m: unit: \"percent\" is not one of used",
-		"p\tm\tpower\tratio\tauto\t-":      "line 1: m: unit: \"ratio\" is not one of power",
-		"p\tm\tgpu_util\twatts\tauto\t-":   "line 1: m: unit: \"watts\" is not one of gpu_util",
+		"p\tm\tused\tpercent\tauto\t-":     "line 1: m: unit: \"percent\" is no unit of used, which is in MiB or bytes",
+		"p\tm\tpower\tratio\tauto\t-":      "line 1: m: unit: \"ratio\" is no unit of power, which is in watts",
+		"p\tm\tgpu_util\twatts\tauto\t-":   "line 1: m: unit: \"watts\" is no unit of gpu_util, which is in percent, ratio or ratio_or_percent",
 		"p\tm\tused\tMiB\tnobody\t-":       "line 1: m: of: \"nobody\" is not auto",
 		"p\tm\tlimit\tbytes\tauto\t-":      "line 1: m: limit is of a pod",
 		"p\tm\tgranted\tbytes\tdevice\t-":  "line 1: m: granted is of a pod",
@@ -45,9 +45,12 @@ func TestExportersTableErrors(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	for _, s := range []Settings{{Presets: []string{"dcmg"}}, {Exporters: []ExporterMetric{{Name: "m", Is: "used", Unit: "%", Of: "auto"}}}} {
-		if s.CheckExporters() == nil {
-			t.Errorf("%+v is accepted", s)
+	for want, s := range map[string]Settings{
+		"presets: \"dcmg\" is none of dcgm, ":          {Presets: []string{"dcmg"}},
+		"exporters: m: unit: \"%\" is no unit of used": {Exporters: []ExporterMetric{{Name: "m", Is: "used", Unit: "%", Of: "auto"}}},
+	} {
+		if err := s.CheckExporters(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", s, err, want)
 		}
 	}
 }

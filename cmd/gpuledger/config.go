@@ -123,7 +123,7 @@ func (c *Config) validate() error {
 		}
 		seen[cl.ID] = true
 		if err := cl.settings().CheckExporters(); err != nil {
-			return fmt.Errorf("clusters: %s: exporters: %w", cl.Name, err)
+			return fmt.Errorf("clusters: %s: %w", cl.Name, err)
 		}
 		for _, m := range cl.Modes {
 			switch {
@@ -133,6 +133,8 @@ func (c *Config) validate() error {
 				return fmt.Errorf("clusters: %s: modes: %q is not exclusive, time_slicing or mps", cl.Name, m.Mode)
 			case m.Mode != "exclusive" && m.Replicas < 2:
 				return fmt.Errorf("clusters: %s: modes: %s needs replicas of at least 2", cl.Name, m.Mode)
+			case m.Mode == "exclusive" && m.Replicas > 1:
+				return fmt.Errorf("clusters: %s: modes: exclusive with %d replicas: leave replicas out, or take time_slicing or mps", cl.Name, m.Replicas)
 			}
 		}
 		for i, m := range append([]MetricsConfig{cl.Metrics}, cl.Fallback...) {
