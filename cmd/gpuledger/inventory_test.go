@@ -52,6 +52,9 @@ func TestInventoryCommand(t *testing.T) {
 			t.Errorf("labels of %v are not an object", p)
 		}
 	}
+	if code, _, errs := cli(t, dsn, "ingest", "samples", "--config", config, "--from", "2020-01-01", "--to", "2020-01-02"); code != 0 || !strings.Contains(errs, "no source has anything of the span") {
+		t.Errorf("a span without samples: exit %d, %s", code, errs)
+	}
 	if code, _, errs := cli(t, dsn, "inventory", "--config", config, "--at", "2020-01-01"); code != 3 || !strings.Contains(errs, "at 2020-01-01T00:00:00Z") {
 		t.Errorf("before all: exit %d, %s", code, errs)
 	}

@@ -109,7 +109,11 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 		}
 		return nil, nil
 	}
-	return sources.lost(never), nil
+	lost = sources.lost(never)
+	if !missing && todo == len(rest) && len(lost) == 0 { // asked for by name, and the load ends well
+		a.log.Warn("no source has anything of the span; gpuledger doctor says what each holds", "cluster", cl.Name, "span", asked.String())
+	}
+	return lost, nil
 }
 
 // from reads hours from one source, and returns those that are left to the next: where it
