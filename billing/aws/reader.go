@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"gpuledger/billing"
@@ -131,35 +130,7 @@ func (r *Reader) readFile(ctx context.Context, f billing.File, dec *decoder, kee
 	if err := dec.start(rows, f.Key); err != nil {
 		return err
 	}
-	for n := 0; ; n++ {
-		switch err := rows.Next(); {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return err
-		}
-		if n%4096 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		line, err := dec.line()
-		if err != nil {
-			return err
-		}
-		if line == nil {
-			continue
-		}
-		kept := keep(line)
-		if kept {
-			dec.loadTags()
-		}
-		line.LoadTags = nil
-		if dec.tagErr != nil {
-			return dec.tagErr
-		}
-		if err := fn(line, kept); err != nil {
-			return err
-		}
-	}
+	return rows.Each(ctx, -1, dec.line, func() error { return dec.tagErr }, keep, fn)
 }
 
 // ReadNotes implements billing.ReadNoter.

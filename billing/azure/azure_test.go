@@ -202,6 +202,7 @@ func TestBadRows(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ text, says string }{
 		"date":     {row("31/12/2026", "1", "USD", ""), `"31/12/2026" is not a date`},
+		"late":     {row("2026-10-01", "1", "USD", ""), "after the billing period 2026-09"},
 		"cost":     {row("2026-09-02", "1,5.x", "USD", ""), "row 1"},
 		"no cost":  {row("2026-09-02", "", "USD", ""), "column Cost"},
 		"currency": {row("2026-09-02", "1", "Dollar", ""), "ISO 4217"},

@@ -33,10 +33,9 @@ type decoder struct {
 	single   kind // the delivery has this one kind of export; 0: an actual and an amortized one
 	currency string
 
-	rows  *table.Reader
-	file  string
-	kind  kind
-	count int64 // rows of the file so far
+	rows *table.Reader
+	file string
+	kind kind
 
 	out     billing.Line
 	tagErr  error
@@ -46,7 +45,7 @@ type decoder struct {
 }
 
 func (d *decoder) start(rows *table.Reader, file string, k kind) error {
-	d.rows, d.file, d.kind, d.count = rows, file, k, 0
+	d.rows, d.file, d.kind = rows, file, k
 	_, err := d.missing(rows.Has)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
@@ -82,7 +81,6 @@ func (d *decoder) missing(has func(int) bool) (notes []string, err error) {
 // line decodes the current row; nil for a row that the other export of the month counts.
 func (d *decoder) line() (*billing.Line, error) {
 	r := d.rows
-	d.count++
 	l := &d.out
 	*l = billing.Line{
 		Provider: "Microsoft", BillingPeriod: d.delivery.BillingPeriod, Component: billing.Node,
@@ -100,6 +98,9 @@ func (d *decoder) line() (*billing.Line, error) {
 	day, err := d.day()
 	if err != nil {
 		return nil, err
+	}
+	if m := d.delivery.BillingPeriod; !day.Before(m.Next().Start()) {
+		return nil, r.Error(colDate, fmt.Errorf("the day is after the billing period %s", m))
 	}
 	l.ChargePeriod = period.Span{Start: day, End: day.AddDate(0, 0, 1)}
 	if err := d.numbers(l); err != nil {

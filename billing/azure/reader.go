@@ -9,9 +9,7 @@ package azure
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -105,41 +103,7 @@ func (r *Reader) readFile(ctx context.Context, f billing.File, dec *decoder, kee
 	if err := dec.start(rows, f.Key, known.kind); err != nil {
 		return err
 	}
-	for {
-		switch err := rows.Next(); {
-		case err == io.EOF:
-			if known.rows >= 0 && dec.count != known.rows {
-				return fmt.Errorf("%s: %w: the file has %d rows and the manifest says %d", f.Key, billing.ErrIncomplete, dec.count, known.rows)
-			}
-			return nil
-		case err != nil:
-			return err
-		}
-		if rows.Row()%4096 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		line, err := dec.line()
-		if err != nil {
-			return err
-		}
-		if line == nil {
-			continue
-		}
-		if at := line.ChargePeriod.Start; at.After(dec.delivery.BillingPeriod.Span().End) {
-			return rows.Error(colDate, errors.New("the day is after the billing period"))
-		}
-		kept := keep(line)
-		if kept {
-			dec.loadTags()
-		}
-		line.LoadTags = nil
-		if dec.tagErr != nil {
-			return dec.tagErr
-		}
-		if err := fn(line, kept); err != nil {
-			return err
-		}
-	}
+	return rows.Each(ctx, known.rows, dec.line, func() error { return dec.tagErr }, keep, fn)
 }
 
 // ReadNotes implements billing.ReadNoter.

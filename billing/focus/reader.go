@@ -5,8 +5,6 @@ package focus
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"path"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"gpuledger/billing"
+	"gpuledger/billing/layout"
 	"gpuledger/billing/period"
 	"gpuledger/billing/table"
 	"gpuledger/objstore"
@@ -114,7 +113,7 @@ func (r *Reader) Deliveries(ctx context.Context) ([]billing.Delivery, error) {
 	}
 	out := make([]billing.Delivery, 0, len(months))
 	for _, d := range months {
-		d.Token = token(d.Files)
+		d.Token = layout.Token(nil, d.Files)
 		if d.Notes, err = r.missing(hasIn(d.Columns)); err != nil {
 			return nil, r.wrap(fmt.Errorf("%s: %w", d.Files[0].Key, err))
 		}
@@ -199,40 +198,12 @@ func (r *Reader) readFile(ctx context.Context, f billing.File, dec *decoder, kee
 		return err
 	}
 	r.mu.Lock()
-	want, counted := r.rows[f.Key]
+	count, counted := r.rows[f.Key]
 	r.mu.Unlock()
-	for {
-		switch err := rows.Next(); {
-		case err == io.EOF:
-			if counted && rows.Row() != want {
-				return fmt.Errorf("%s: %w: the file has %d rows and the manifest says %d", f.Key, billing.ErrIncomplete, rows.Row(), want)
-			}
-			return nil
-		case err != nil:
-			return err
-		}
-		if rows.Row()%4096 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		line, err := dec.line()
-		if err != nil {
-			return err
-		}
-		if line == nil {
-			continue // of another month
-		}
-		kept := keep(line)
-		if kept {
-			dec.loadTags()
-		}
-		line.LoadTags = nil
-		if dec.tagErr != nil {
-			return dec.tagErr
-		}
-		if err := fn(line, kept); err != nil {
-			return err
-		}
+	if !counted {
+		count = -1
 	}
+	return rows.Each(ctx, count, dec.line, func() error { return dec.tagErr }, keep, fn)
 }
 
 // ReadNotes implements billing.ReadNoter.
@@ -248,19 +219,4 @@ func hasIn(names []string) func(int) bool {
 		set[n] = true
 	}
 	return func(col int) bool { return set[columns[col]] }
-}
-
-// token hashes all that a change of content would change.
-func token(files []billing.File) [32]byte {
-	h := sha256.New()
-	field := func(b []byte) {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
-		h.Write(b)
-	}
-	for _, f := range files {
-		field([]byte(f.Key))
-		field(binary.BigEndian.AppendUint64(nil, uint64(f.Size)))
-		field([]byte(f.ETag))
-	}
-	return [32]byte(h.Sum(nil))
 }
