@@ -19,12 +19,13 @@ var edges = map[string][]string{
 	"internal/parquetio": {},
 
 	// 2: one provider's exports each; the split
-	"billing/table":  {"billing", "billing/money", "internal/parquetio", "objstore"},
-	"billing/layout": {"billing", "billing/period", "billing/table", "objstore"},
-	"billing/aws":    {"billing", "billing/ec2", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
-	"billing/azure":  {"billing", "billing/azurevm", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
-	"billing/focus":  {"billing", "billing/azurevm", "billing/ec2", "billing/gce", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
-	"allocate":       {"billing", "billing/money", "billing/period", "gpu", "policy"},
+	"billing/table":    {"billing", "billing/money", "internal/parquetio", "objstore"},
+	"billing/ratecard": {"billing", "billing/money", "billing/period"},
+	"billing/layout":   {"billing", "billing/period", "billing/table", "objstore"},
+	"billing/aws":      {"billing", "billing/ec2", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
+	"billing/azure":    {"billing", "billing/azurevm", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
+	"billing/focus":    {"billing", "billing/azurevm", "billing/ec2", "billing/gce", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
+	"allocate":         {"billing", "billing/money", "billing/period", "gpu", "policy"},
 
 	// 3: the outside: telemetry in, files out
 	"ingest":             {"billing", "billing/money", "billing/period", "gpu", "policy"},
