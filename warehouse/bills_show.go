@@ -39,7 +39,7 @@ SELECT l.id AS bill_line_id, s.name AS source, to_char(l.billing_period, 'YYYY-M
 	l.currency, l.billed_cost, l.effective_cost, l.list_cost, l.instance_hours, l.commitment, l.description
 FROM `+currentLines+`
 WHERE l.last_delivery IS NULL AND l.charge_start < $3 AND (l.charge_end > $2 OR l.charge_start = l.charge_end AND l.charge_start >= $2)
-	AND lower(r.instance_id) IN (SELECT lower($1) UNION SELECT lower(n.instance_id) FROM gpuledger.node n WHERE n.name = $1 AND n.instance_id <> '')
+	AND lower(r.instance_id) IN (SELECT lower($1) UNION SELECT lower(`+machineOf+`) FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id WHERE n.name = $1)
 ORDER BY l.charge_start, l.charge_end, s.name, l.id`, node, span.Start, span.End)
 }
 
@@ -55,9 +55,9 @@ WITH billed AS (
 	WHERE l.last_delivery IS NULL AND l.charge_month = $1::date AND l.class = 'node_usage'
 	GROUP BY s.name, r.instance_id, l.currency, CASE WHEN r.instance_id = '' THEN r.resource_id END
 ), seen AS (
-	SELECT n.id, n.name, n.instance_id, n.provider_id, min(h.hour) AS first, max(h.hour) + interval '1 hour' AS last, sum(h.ready_us) / 3600000000.0 AS hours
-	FROM gpuledger.node n JOIN gpuledger.node_hour h ON h.node_id = n.id AND h.superseded_by IS NULL AND h.hour >= $1 AND h.hour < $2
-	GROUP BY n.id, n.name, n.instance_id, n.provider_id
+	SELECT n.id, n.name, n.instance_id, `+machineOf+` AS machine, min(h.hour) AS first, max(h.hour) + interval '1 hour' AS last, sum(h.ready_us) / 3600000000.0 AS hours
+	FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id JOIN gpuledger.node_hour h ON h.node_id = n.id AND h.superseded_by IS NULL AND h.hour >= $1 AND h.hour < $2
+	GROUP BY n.id, n.name, n.instance_id, c.key
 )
 SELECT what, name, instance_type, to_char(first AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') AS first, to_char(last AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') AS last,
 	lines, currency, effective_cost, node_hours, reason
@@ -68,13 +68,13 @@ FROM (
 			WHEN EXISTS (SELECT FROM gpuledger.node n WHERE lower(n.name) = lower(b.instance_id) AND n.instance_id = '') THEN 'a node of that name has no provider id: scrape kube_node_info'
 			WHEN NOT EXISTS (SELECT FROM seen) THEN 'no telemetry of the month is loaded'
 			ELSE 'no cluster shows it: a machine outside of Kubernetes, or a cluster that is not configured' END AS reason
-	FROM billed b WHERE NOT EXISTS (SELECT FROM seen n WHERE n.instance_id <> '' AND lower(n.instance_id) = lower(b.instance_id))
+	FROM billed b WHERE NOT EXISTS (SELECT FROM seen n WHERE lower(n.machine) = lower(b.instance_id))
 	UNION ALL
 	SELECT 'seen, not billed', n.name, (SELECT t.instance_type FROM gpuledger.node_state t WHERE t.node_id = n.id ORDER BY upper(t.valid) DESC LIMIT 1), n.first, n.last, NULL, NULL, NULL, round(n.hours, 3),
-		CASE WHEN n.instance_id = '' THEN 'the node has no provider id: scrape kube_node_info'
-			WHEN EXISTS (SELECT FROM `+currentLines+` WHERE l.last_delivery IS NULL AND l.charge_month = $1::date AND lower(r.instance_id) = lower(n.instance_id)) THEN 'its lines are no hours of a machine'
+		CASE WHEN n.instance_id = '' THEN 'the node has no provider id: scrape kube_node_info, or price it by a rate card'
+			WHEN EXISTS (SELECT FROM `+currentLines+` WHERE l.last_delivery IS NULL AND l.charge_month = $1::date AND lower(r.instance_id) = lower(n.machine)) THEN 'its lines are no hours of a machine'
 			WHEN NOT EXISTS (SELECT FROM gpuledger.bill_delivery d WHERE d.superseded_by IS NULL AND d.billing_period = $1::date) THEN 'no bill of the month is loaded'
 			ELSE 'no line names its machine: another account or provider, or the delivery does not reach so far' END
-	FROM seen n WHERE NOT EXISTS (SELECT FROM billed b WHERE n.instance_id <> '' AND lower(b.instance_id) = lower(n.instance_id))
+	FROM seen n WHERE NOT EXISTS (SELECT FROM billed b WHERE lower(b.instance_id) = lower(n.machine))
 ) x ORDER BY what, effective_cost DESC NULLS LAST, name`, m.Start(), m.Next().Start())
 }

@@ -85,6 +85,15 @@ func (n *node) clusterName(at time.Time) string {
 	return n.clusterKey
 }
 
+// machine is what bill lines call the node: the provider's name of its machine, or, of a
+// machine of one's own that has none, cluster/node, as a rate card does.
+func (n *node) machine() string {
+	if n.instanceID != "" {
+		return n.instanceID
+	}
+	return n.clusterKey + "/" + n.name
+}
+
 // nodeIndex finds nodes by the provider's name of the machine.
 type nodeIndex struct {
 	byID       map[int32]*node
@@ -129,9 +138,8 @@ func loadNodes(ctx context.Context, tx pgx.Tx) (*nodeIndex, error) {
 	for _, n := range all {
 		n.names, n.states = names[n.clusterID], states[n.id]
 		ix.byID[n.id] = n
-		if k := strings.ToLower(n.instanceID); k != "" {
-			ix.byInstance[k] = append(ix.byInstance[k], n)
-		}
+		k := strings.ToLower(n.machine())
+		ix.byInstance[k] = append(ix.byInstance[k], n)
 	}
 	return ix, err
 }
@@ -139,7 +147,7 @@ func loadNodes(ctx context.Context, tx pgx.Tx) (*nodeIndex, error) {
 // names returns the nodes that were the same machine of the same cluster.
 func (ix *nodeIndex) names(n *node) []*node {
 	var out []*node
-	for _, o := range ix.byInstance[strings.ToLower(n.instanceID)] {
+	for _, o := range ix.byInstance[strings.ToLower(n.machine())] {
 		if o.clusterID == n.clusterID {
 			out = append(out, o)
 		}

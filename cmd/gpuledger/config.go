@@ -23,6 +23,7 @@ import (
 	"gpuledger/ingest/prometheus"
 	"gpuledger/objstore"
 	"gpuledger/policy"
+	"gpuledger/warehouse"
 )
 
 // Config is gpuledger.yaml. Paths are relative to the file's folder; ${NAME} stands
@@ -46,7 +47,7 @@ type Config struct {
 // BillConfig is one bill source.
 type BillConfig struct {
 	Name     string   `yaml:"name"`
-	Type     string   `yaml:"type"`     // aws | azure | focus
+	Type     string   `yaml:"type"`     // aws | azure | focus | ratecard
 	Location string   `yaml:"location"` // s3://bucket/prefix, or a folder
 	Nulls    []string `yaml:"nulls"`    // focus: texts that mean "no value"
 	Currency string   `yaml:"currency"` // focus, azure: for files without a currency
@@ -154,11 +155,13 @@ func (c *Config) validate() error {
 			return fmt.Errorf("bills: entry %d has no name", i+1)
 		case seen[b.Name]:
 			return fmt.Errorf("bills: %s is there twice", b.Name)
-		case b.Type == "gcp" || b.Type == "ratecard":
+		case b.Type == "gcp":
 			return fmt.Errorf("bills: %s: type %s is not available in this version; export FOCUS and use type focus", b.Name, b.Type)
-		case b.Type != "aws" && b.Type != "azure" && b.Type != "focus":
-			return fmt.Errorf("bills: %s: type %q is not aws, azure or focus", b.Name, b.Type)
-		case b.Location == "":
+		case b.Type != "aws" && b.Type != "azure" && b.Type != "focus" && b.Type != "ratecard":
+			return fmt.Errorf("bills: %s: type %q is not aws, azure, focus or ratecard", b.Name, b.Type)
+		case b.Type == "ratecard" && b.File == "":
+			return fmt.Errorf("bills: %s: file is missing: the card of rates", b.Name)
+		case b.Location == "" && b.Type != "ratecard":
 			return fmt.Errorf("bills: %s: location is missing", b.Name)
 		}
 		seen[b.Name] = true
@@ -308,8 +311,11 @@ func (c *Config) source(cl ClusterConfig) (ingest.Source, error) {
 	return prometheus.New(cfg)
 }
 
-// reader opens a bill source.
-func (c *Config) reader(ctx context.Context, b BillConfig) (billing.Reader, error) {
+// reader opens a bill source. A rate card prices what the warehouse knows of nodes.
+func (c *Config) reader(ctx context.Context, b BillConfig, db *warehouse.DB) (billing.Reader, error) {
+	if b.Type == "ratecard" {
+		return c.rateCard(b, db)
+	}
 	store, err := objstore.Open(ctx, c.path(b.Location))
 	if err != nil {
 		return nil, fmt.Errorf("bills: %s: %w", b.Name, err)

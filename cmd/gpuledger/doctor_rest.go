@@ -96,7 +96,15 @@ func (c *doctor) database(ctx context.Context, a *app, cfg *Config, r *report) {
 }
 
 func (c *doctor) bills(ctx context.Context, cfg *Config, b BillConfig, r *report) {
-	reader, err := cfg.reader(ctx, b)
+	if b.Type == "ratecard" { // it prices what the warehouse knows; here its card is read
+		if _, err := cfg.rateCard(b, nil); err != nil {
+			r.fail("bill", b.Name, err, "mend the card of rates")
+			return
+		}
+		r.good("bill", b.Name, "a card of rates: its lines are estimates")
+		return
+	}
+	reader, err := cfg.reader(ctx, b, nil)
 	if err != nil {
 		r.fail("bill", b.Name, err, "check location: and the credentials")
 		return

@@ -83,7 +83,7 @@ func (c *ingestBills) run(ctx context.Context, a *app, cfg *Config, db *database
 // loadBills loads a source's deliveries and returns the months whose lines changed.
 // A broken delivery does not keep the whole ones of other months out.
 func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillConfig, only period.Month, allowEmpty bool) ([]period.Month, error) {
-	r, err := cfg.reader(ctx, b)
+	r, err := cfg.reader(ctx, b, db.DB)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +127,9 @@ func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillCo
 		return changed, broken
 	}
 	if len(deliveries) == 0 {
+		if b.Type == "ratecard" {
+			return changed, nil // no node was seen yet
+		}
 		return changed, incompletef("%w: there is no delivery, or none with a line, at %s", billing.ErrIncomplete, b.Location)
 	}
 	if !matched {

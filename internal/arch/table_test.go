@@ -37,7 +37,7 @@ var edges = map[string][]string{
 
 	// 4: Postgres. It gets lines and samples, and does not know who read them.
 	"warehouse/localpg": {},
-	"warehouse":         {"gpuledger", "allocate", "billing", "billing/money", "billing/period", "chargeback", "gpu", "policy"},
+	"warehouse":         {"gpuledger", "allocate", "billing", "billing/ratecard", "billing/money", "billing/period", "chargeback", "gpu", "policy"},
 
 	// 5: the wiring
 	"cmd/gpuledger": {anything},
