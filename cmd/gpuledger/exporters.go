@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpuledger/chargeback"
 	"gpuledger/gpu"
 )
 
@@ -29,6 +30,15 @@ line adds an exporter. clusters[].presets chooses among the presets.`,
 					return usagef("no preset %q; there are %s", name, strings.Join(slices.Compact(known), ", "))
 				}
 			}
+			if a.output != "table" {
+				t := chargeback.NewTable("preset", "name", "is", "unit", "of", "labels")
+				for _, m := range gpu.Presets() {
+					if len(args) == 0 || slices.Contains(args, m.Preset) {
+						t.Add(m.Preset, m.Name, m.Is, m.Unit, m.Of, labelPairs(m))
+					}
+				}
+				return t.Write(a.stdout, a.output)
+			}
 			var b strings.Builder
 			last := ""
 			for _, m := range gpu.Presets() {
@@ -45,11 +55,7 @@ line adds an exporter. clusters[].presets chooses among the presets.`,
 					continue
 				}
 				if len(m.Labels) > 0 {
-					var pairs []string
-					for _, ours := range slices.Sorted(maps.Keys(m.Labels)) {
-						pairs = append(pairs, ours+": "+m.Labels[ours])
-					}
-					fmt.Fprintf(&b, ", labels: {%s}", strings.Join(pairs, ", "))
+					fmt.Fprintf(&b, ", labels: {%s}", labelPairs(m))
 				}
 				b.WriteString("}\n")
 			}
@@ -57,4 +63,13 @@ line adds an exporter. clusters[].presets chooses among the presets.`,
 			return err
 		},
 	}
+}
+
+// labelPairs are a metric's labels as YAML has them within braces.
+func labelPairs(m gpu.ExporterMetric) string {
+	var pairs []string
+	for _, ours := range slices.Sorted(maps.Keys(m.Labels)) {
+		pairs = append(pairs, ours+": "+m.Labels[ours])
+	}
+	return strings.Join(pairs, ", ")
 }
