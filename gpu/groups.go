@@ -134,9 +134,6 @@ func (g Group) Owns(s Series, inv *Inventory, settings Settings) bool {
 	return g.sets[how.member(c, nodesOf(c, inv))]
 }
 
-// OwnsNode reports whether a node is one of the group's.
-func (g Group) OwnsNode(name string) bool { return g.sets["node "+name] }
-
 func (g Group) key() string {
 	if len(g.Nodes) > 0 {
 		return "0" + g.Nodes[0]
@@ -144,18 +141,13 @@ func (g Group) key() string {
 	return "1" + g.Devices[0].Label + g.Devices[0].Values[0]
 }
 
-// Join packs groups, in order, into larger ones of at most so many series; a group that
-// is larger stays as it is.
-func Join(groups []Group, series int) []Group {
-	var out []Group
-	for _, g := range groups {
-		if n := len(out); n > 0 && out[n-1].Series+g.Series <= series {
-			out[n-1] = out[n-1].with(g)
-			continue
-		}
-		out = append(out, g)
+// Join makes one group of several, at least one.
+func Join(groups []Group) Group {
+	all := groups[0]
+	for _, g := range groups[1:] {
+		all = all.with(g)
 	}
-	return out
+	return all
 }
 
 func (g Group) with(o Group) Group {

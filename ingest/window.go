@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -136,7 +135,7 @@ func (w *reading) group(ctx context.Context, all *common, hours []time.Time, mem
 }
 
 func (w *reading) attempt(ctx context.Context, all *common, hours []time.Time, members []gpu.Group, inParts bool) error {
-	g := gpu.Join(members, math.MaxInt)[0]
+	g := gpu.Join(members)
 	span := spanOf(hours).Grow(gpu.Neighbourhood)
 	var devices []gpu.Series
 	for _, c := range g.Devices {
