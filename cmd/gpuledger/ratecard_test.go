@@ -32,7 +32,9 @@ DCGM_FI_DEV_FB_FREE{$gpu} 41080x180
 	}
 	got := one(t, dsn, `SELECT string_agg(format('%s %s %s %s %s', to_char(charge_start AT TIME ZONE 'UTC', 'HH24'), category, coalesce(pod_name, '-'), trim_scale(round(effective_cost, 6)), trim_scale(round(list_cost, 6))), E'\n' ORDER BY charge_start, category)
 		FROM finance.allocation WHERE effective_cost <> 0`)
-	// 2.40 an hour, and 3, of 16 minutes, an hour and 16 minutes: what the inventory shows.
+	// 2.40 an hour, and 3, of what the inventory shows. Samples from 09:45:15 to 11:14:45, each
+	// holding 75 s, two and a half intervals, either way: 09:44:00 to 11:16:00. So 16 minutes,
+	// an hour and 16 minutes: 2.40 × 16 / 60 = 0.64, and 3 × 16 / 60 = 0.8.
 	want := "09 pod train 0.64 0.8\n10 pod train 2.4 3\n11 pod train 0.64 0.8"
 	if strings.TrimSpace(got) != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
