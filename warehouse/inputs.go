@@ -69,6 +69,7 @@ type node struct {
 	instanceType, pool  string      // as last known
 	states              []nodeState // in order of time
 	firstHour, lastHour time.Time
+	current             bool // some hour shows it
 }
 
 type clusterName struct {
@@ -125,7 +126,8 @@ func loadNodes(ctx context.Context, tx pgx.Tx) (*nodeIndex, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err = tx.Query(ctx, `SELECT n.id, n.cluster_id, c.key, n.name, n.instance_id, n.instance_type, n.pool, n.first_hour, n.last_hour
+	rows, err = tx.Query(ctx, `SELECT n.id, n.cluster_id, c.key, n.name, n.instance_id, n.instance_type, n.pool, n.first_hour, n.last_hour,
+			EXISTS (SELECT FROM gpuledger.node_hour h WHERE h.node_id = n.id AND h.superseded_by IS NULL)
 		FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id ORDER BY n.id`)
 	if err != nil {
 		return nil, err
@@ -133,11 +135,14 @@ func loadNodes(ctx context.Context, tx pgx.Tx) (*nodeIndex, error) {
 	ix := &nodeIndex{byID: map[int32]*node{}, byInstance: map[string][]*node{}}
 	all, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (*node, error) {
 		var n node
-		return &n, r.Scan(&n.id, &n.clusterID, &n.clusterKey, &n.name, &n.instanceID, &n.instanceType, &n.pool, &n.firstHour, &n.lastHour)
+		return &n, r.Scan(&n.id, &n.clusterID, &n.clusterKey, &n.name, &n.instanceID, &n.instanceType, &n.pool, &n.firstHour, &n.lastHour, &n.current)
 	})
 	for _, n := range all {
 		n.names, n.states = names[n.clusterID], states[n.id]
 		ix.byID[n.id] = n
+		if !n.current {
+			continue // it was taken back: no hour shows it any more
+		}
 		k := strings.ToLower(n.machine())
 		ix.byInstance[k] = append(ix.byInstance[k], n)
 	}

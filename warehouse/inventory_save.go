@@ -17,15 +17,19 @@ import (
 // replaced by what it says now, and nothing else is touched: the ranges are the same in
 // whatever order hours come, and however often.
 func (s *sampleSave) saveInventory(ctx context.Context) error {
-	if len(s.hours) == 0 || len(s.nodes) == 0 {
-		return nil
-	}
-	start, end := s.bounds()
 	var nodes []int32
 	for _, id := range s.nodes {
 		nodes = append(nodes, id)
 	}
+	for _, g := range s.gone {
+		nodes = append(nodes, g.node)
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
 	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	start, end := s.bounds()
 	var pods []int64
 	for _, id := range s.pods {
 		pods = append(pods, id)
@@ -51,6 +55,13 @@ func (s *sampleSave) saveInventory(ctx context.Context) error {
 					if slices.Contains(at, s.nodes[keyOf(&h.Nodes[j])]) {
 						now.cut(id, h.Hour, h.Hour.Add(time.Hour))
 					}
+				}
+			}
+		}
+		for id, at := range on {
+			for _, g := range s.gone {
+				if slices.Contains(at, g.node) {
+					now.cut(id, g.hour, g.hour.Add(time.Hour))
 				}
 			}
 		}

@@ -50,8 +50,9 @@ func (e *LessMeasuredError) Error() string {
 		e.Hours, e.Node, e.Hour.Format(time.RFC3339), float64(e.StoredUS)/1e6, float64(e.OfferedUS)/1e6)
 }
 
-// SaveHours stores folded hours of one cluster in one transaction. An hour of a
-// node that says what is stored already writes nothing.
+// SaveHours stores folded hours of one cluster, each with all of its nodes, in one
+// transaction. What an hour said before is replaced by what it says now, a node that it
+// no longer shows included; where both say the same it writes nothing.
 func (db *DB) SaveHours(ctx context.Context, load SampleLoad, hours []gpu.ClusterHour) (res SampleResult, err error) {
 	err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 		s := &sampleSave{tx: tx, load: load, hours: hours}
@@ -72,6 +73,7 @@ type sampleSave struct {
 	partitions map[partitionKey]int32
 	pods       map[podKey]int64
 	kept       map[int64]bool // hours of which more of the inventory is stored than was read now
+	gone       []goneHour     // what is stored of the hours and not in them now
 }
 
 func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
@@ -96,12 +98,15 @@ func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
 		s.load.Settings[:], s.load.Series, s.load.Samples, s.load.Started, s.load.Source, append([]string{}, s.load.Warnings...)).Scan(&loadID); err != nil {
 		return err
 	}
+	clusterChanged, err := s.saveClusterHours(ctx, loadID)
+	if err != nil {
+		return err
+	}
 	changed, err := s.changed(ctx)
 	if err != nil {
 		return err
 	}
-	clusterChanged, err := s.saveClusterHours(ctx, loadID)
-	if err != nil {
+	if err := s.withdraw(ctx); err != nil {
 		return err
 	}
 	if err := s.saveInventory(ctx); err != nil {
@@ -113,7 +118,7 @@ func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
 	for _, h := range s.hours {
 		res.NodeHours += int64(len(h.Nodes))
 	}
-	res.Changed = int64(len(changed)) + clusterChanged
+	res.Changed = int64(len(changed)+len(s.gone)) + clusterChanged
 	if res.Changed == 0 {
 		_, err := s.tx.Exec(ctx, "DELETE FROM gpuledger.sample_load WHERE id = $1", loadID) // a rerun writes nothing new
 		return err
@@ -183,88 +188,6 @@ func measuredMicros(nh gpu.NodeHour) (measured, present int64) {
 		}
 	}
 	return measured, present
-}
-
-type changedHour struct {
-	hour    *gpu.ClusterHour
-	nh      *gpu.NodeHour
-	nodeID  int32
-	sha     [32]byte
-	old     int64 // the version it replaces, 0 for none
-	id      int64
-	pods    map[string]int64
-	measure int64
-	present int64
-}
-
-// changed compares every node-hour with the stored one.
-func (s *sampleSave) changed(ctx context.Context) ([]*changedHour, error) {
-	var all []*changedHour
-	var nodeIDs []int32
-	var times []time.Time
-	for i := range s.hours {
-		h := &s.hours[i]
-		hashes := podHashes(h.Inventory)
-		for j := range h.Nodes {
-			nh := &h.Nodes[j]
-			c := &changedHour{hour: h, nh: nh, nodeID: s.nodes[keyOf(nh)], sha: nodeHourHash(*nh, hashes), pods: map[string]int64{}}
-			c.measure, c.present = measuredMicros(*nh)
-			for _, uid := range podsOf(*nh) {
-				c.pods[uid] = s.pods[podKey{uid, hashes[uid]}]
-			}
-			all = append(all, c)
-			nodeIDs, times = append(nodeIDs, c.nodeID), append(times, h.Hour)
-		}
-	}
-	type version struct {
-		id, measured int64
-		sha          string
-	}
-	type key struct {
-		node int32
-		hour int64
-	}
-	stored := map[key]version{}
-	rows, err := s.tx.Query(ctx, `SELECT n.id, n.node_id, n.hour, n.sha256, n.measured_us FROM gpuledger.node_hour n
-		JOIN unnest($1::int[], $2::timestamptz[]) AS w (node_id, hour) ON w.node_id = n.node_id AND w.hour = n.hour WHERE n.superseded_by IS NULL`, nodeIDs, times)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var v version
-		var node int32
-		var hour time.Time
-		var sha []byte
-		if err := rows.Scan(&v.id, &node, &hour, &sha, &v.measured); err != nil {
-			return nil, err
-		}
-		v.sha = string(sha)
-		stored[key{node, hour.Unix()}] = v
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	var out []*changedHour
-	var less *LessMeasuredError
-	for _, c := range all {
-		v, ok := stored[key{c.nodeID, c.hour.Hour.Unix()}]
-		if ok && v.sha == string(c.sha[:]) {
-			continue
-		}
-		if ok && c.measure < v.measured && !s.load.AllowLess {
-			if less == nil {
-				less = &LessMeasuredError{Node: c.nh.Node, Hour: c.hour.Hour, StoredUS: v.measured, OfferedUS: c.measure}
-			}
-			less.Hours++
-		}
-		c.old = v.id
-		out = append(out, c)
-	}
-	if less != nil {
-		return nil, less
-	}
-	return out, nil
 }
 
 func (s *sampleSave) saveClusterHours(ctx context.Context, loadID int64) (changed int64, err error) {
