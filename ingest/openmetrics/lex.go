@@ -151,6 +151,62 @@ func quotedText(text []byte) (string, []byte, error) {
 
 var unescaper = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
 
+// plainSample reads what nearly all lines have after their series: a blank, a whole
+// number, a blank, and seconds or milliseconds with three decimals or none. ok is false
+// for anything else, which need not be wrong.
+func plainSample(text []byte) (value float64, milli int64, isSeconds, ok bool) {
+	if len(text) == 0 || text[0] != ' ' {
+		return 0, 0, false, false
+	}
+	n, i := digits(text, 1)
+	if i == 1 || i > 16 || i == len(text) || text[i] != ' ' {
+		return 0, 0, false, false
+	}
+	value = float64(n)
+	from := i + 1
+	n, i = digits(text, from)
+	switch {
+	case i == from || i > from+15:
+		return 0, 0, false, false
+	case i == len(text):
+		if n < millisFrom {
+			return value, n * 1000, true, true
+		}
+		return value, n, false, true
+	case text[i] != '.' || len(text) != i+4 || n >= millisFrom:
+		return 0, 0, false, false
+	}
+	thousandths, end := digits(text, i+1)
+	return value, n*1000 + thousandths, true, end == len(text)
+}
+
+// digits reads the digits of text from i on, and says where they end. More than 18 overflow.
+func digits(text []byte, i int) (n int64, end int) {
+	for ; i < len(text) && text[i]-'0' <= 9; i++ {
+		n = n*10 + int64(text[i]-'0')
+	}
+	return n, i
+}
+
+// parseSample reads a value and a time in any form that the exposition formats allow.
+func parseSample(text []byte) (value float64, milli int64, isSeconds bool, err error) {
+	valueText, rest := field(text)
+	if value, err = parseValue(valueText); err != nil {
+		return 0, 0, false, err
+	}
+	timeText, rest := field(rest)
+	if len(timeText) == 0 || timeText[0] == '#' {
+		return 0, 0, false, errors.New("a sample without a timestamp: give every sample a timestamp, e.g. with promtool tsdb dump-openmetrics")
+	}
+	if milli, isSeconds, err = parseTime(timeText); err != nil {
+		return 0, 0, false, err
+	}
+	if len(rest) > 0 && rest[0] != '#' { // an exemplar may follow
+		return 0, 0, false, fmt.Errorf("%q after the timestamp", clip(rest))
+	}
+	return value, milli, isSeconds, nil
+}
+
 // parseValue reads a number as the exposition formats have it.
 func parseValue(text []byte) (float64, error) {
 	if len(text) == 0 {

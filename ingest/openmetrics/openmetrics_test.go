@@ -19,6 +19,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
+	"pgregory.net/rapid"
 
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
@@ -388,4 +389,28 @@ func decodeAll(p *fileParser) []gpu.Series {
 		}
 	}
 	return out
+}
+
+// TestPlainSample holds the short way of reading a value and a time to the whole one.
+func TestPlainSample(t *testing.T) {
+	number := rapid.StringMatching(`[+-]?[0-9]{0,20}(\.[0-9]{0,5})?(e[0-9])?`)
+	plain, whole := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		text := []byte(" " + rapid.OneOf(rapid.StringMatching(`[0-9]{1,17}`), number).Draw(t, "value") +
+			" " + rapid.OneOf(rapid.StringMatching(`[0-9]{9,16}(\.[0-9]{3})?`), number).Draw(t, "time") +
+			rapid.SampledFrom([]string{"", "", "", " ", "x", " # {} 1"}).Draw(t, "end"))
+		value, milli, isSeconds, ok := plainSample(text)
+		if !ok {
+			whole++
+			return
+		}
+		plain++
+		v, m, s, err := parseSample(text)
+		if err != nil || v != value || m != milli || s != isSeconds {
+			t.Fatalf("%q: %v %v %v in the short way, %v %v %v %v in the whole", text, value, milli, isSeconds, v, m, s, err)
+		}
+	})
+	if plain == 0 || whole == 0 {
+		t.Fatalf("%d lines read the short way, %d not: both are to be tried", plain, whole)
+	}
 }

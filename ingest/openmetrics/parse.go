@@ -31,10 +31,12 @@ type fileParser struct {
 	kept           int64
 	minMilli       int64
 	maxMilli       int64
-	seconds, milli bool // which unit of time was seen
-	eof            bool // "# EOF" was seen
-	lastText       []byte
+	seconds, milli bool   // which unit of time was seen
+	eof            bool   // "# EOF" was seen
+	lastText       []byte // a text of the series last, as written
 	last           *series
+	unkept         []byte // holds lastText where no series does
+	skipped        []byte // the name, with its brace, of the last metric that was not wanted
 }
 
 func newFileParser(wanted map[string]bool) *fileParser {
@@ -106,21 +108,11 @@ func (p *fileParser) line(line []byte) error {
 	if err != nil {
 		return err
 	}
-	valueText, rest := field(rest)
-	value, err := parseValue(valueText)
-	if err != nil {
-		return err
-	}
-	timeText, rest := field(rest)
-	if len(timeText) == 0 || timeText[0] == '#' {
-		return errors.New("a sample without a timestamp: give every sample a timestamp, e.g. with promtool tsdb dump-openmetrics")
-	}
-	milli, isSeconds, err := parseTime(timeText)
-	if err != nil {
-		return err
-	}
-	if len(rest) > 0 && rest[0] != '#' { // an exemplar may follow
-		return fmt.Errorf("%q after the timestamp", clip(rest))
+	value, milli, isSeconds, ok := plainSample(rest)
+	if !ok {
+		if value, milli, isSeconds, err = parseSample(rest); err != nil {
+			return err
+		}
 	}
 	if isSeconds {
 		p.seconds = true
@@ -202,15 +194,28 @@ func (p *fileParser) take(s *series, text []byte) *series {
 	if p.last != nil && s != nil && s.text != nil {
 		p.last.next = s
 	}
-	p.lastText, p.last = append(p.lastText[:0], text...), s
+	p.last = s
+	if s != nil && s.text != nil { // which means the same series, even if spelled otherwise
+		p.lastText = s.text
+	} else {
+		p.unkept = append(p.unkept[:0], text...)
+		p.lastText = p.unkept
+	}
 	return s
 }
 
 // skip steps over the labels of a metric that is not wanted, where nothing but the last
 // brace can close them.
 func (p *fileParser) skip(line []byte) (rest []byte, ok bool) {
-	nameEnd := bytes.IndexByte(line, '{')
-	if nameEnd <= 0 || p.wanted[string(line[:nameEnd])] || bytes.IndexByte(line, '#') >= 0 || !validName(line[:nameEnd]) {
+	nameEnd := len(p.skipped) - 1
+	if nameEnd < 0 || !bytes.HasPrefix(line, p.skipped) {
+		nameEnd = bytes.IndexByte(line, '{')
+		if nameEnd <= 0 || p.wanted[string(line[:nameEnd])] || !validName(line[:nameEnd]) {
+			return nil, false
+		}
+		p.skipped = append(p.skipped[:0], line[:nameEnd+1]...)
+	}
+	if bytes.IndexByte(line, '#') >= 0 {
 		return nil, false
 	}
 	end := bytes.LastIndexByte(line, '}')
