@@ -14,6 +14,7 @@ func TestMigrationsAreNotEdited(t *testing.T) {
 		"migrations/00002_ledger.sql":          "166ddb6e9684bc0cd47efe65ae0414b59b812c89042489c0e1f7c6db93f4b107",
 		"migrations/00003_within_the_hour.sql": "ad087b168b08d6f82dd8c8f1f2fb040fd785b54a634417eafc1b732c793e8730",
 		"migrations/00004_inventory.sql":       "aada9a9114f4d97c73692ce170c531687e0f87d6beac5cc61b1e498bbd2ac3a1",
+		"migrations/00005_bills.sql":           "ca382f431e5c13f7f4ec6d6bee54680a2f8948f95f38cf8d935f9bb9a79d4f8a",
 	}
 	files, err := fs.Glob(Migrations, "migrations/*.sql")
 	if err != nil {

@@ -55,18 +55,19 @@ func (c *Controls) Add(l *Line, inScope bool) (err error) {
 		sum = &Control{ControlKey: key}
 		c.sums[key] = sum
 	}
-	sum.Lines++
+	n := max(1, l.Count)
+	sum.Lines += n
 	sum.Billed = sum.Billed.Add(l.Costs.Billed)
 	sum.Effective = sum.Effective.Add(l.Costs.Effective)
 	if l.Costs.List.Valid {
 		sum.List = sum.List.Add(l.Costs.List.Amount)
 	} else {
-		sum.NoList++
+		sum.NoList += n
 	}
 	if l.Costs.Contracted.Valid {
 		sum.Contracted = sum.Contracted.Add(l.Costs.Contracted.Amount)
 	} else {
-		sum.NoContracted++
+		sum.NoContracted += n
 	}
 	return nil
 }

@@ -41,6 +41,9 @@ func (l *Line) Key() [32]byte {
 		c.text(k)
 		c.text(l.Tags[k])
 	}
+	if l.PerInstance != 0 {
+		c.number(l.PerInstance)
+	}
 	return c.sum()
 }
 

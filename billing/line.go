@@ -88,31 +88,43 @@ type Line struct {
 	Tags     map[string]string
 	LoadTags func()
 
-	Costs               Costs
-	Currency            string // ISO 4217
-	PricingCurrency     string
-	ExchangeRate        money.NullAmount // the provider's own rate, pricing to billing currency
-	ConsumedQuantity    money.NullAmount
-	ConsumedUnit        string
-	PricingQuantity     money.NullAmount
-	PricingUnit         string
+	Costs            Costs
+	Currency         string // ISO 4217
+	PricingCurrency  string
+	ExchangeRate     money.NullAmount // the provider's own rate, pricing to billing currency
+	ConsumedQuantity money.NullAmount
+	ConsumedUnit     string
+	PricingQuantity  money.NullAmount
+	PricingUnit      string
+	// PerInstance is how many units of the quantities an instance uses in an hour, where
+	// Component is not Node: 12 of a line that counts the cores of a machine with 12. 0: the
+	// quantities tell no instance's time.
+	PerInstance         int64
 	ListUnitPrice       money.NullAmount
 	ContractedUnitPrice money.NullAmount
+
+	// Count is how many rows of the bill the line adds up, where the source can; 0 is one.
+	// Such a line is for the control totals alone and never kept. It is not part of the
+	// line's identity.
+	Count int64
 
 	File string // where the line stood, for error messages; not part of its identity
 	Row  int64  // 1 is the first data row
 }
 
 // InstanceHours returns the instance time a NodeUsage line bills, in hours, and false
-// where neither quantity is a time. Seconds and minutes become hours of twelve
-// decimals.
+// where neither quantity is a time, or one of a part of the machine that does not say how
+// many of it there are. Seconds and minutes become hours of twelve decimals.
 func (l *Line) InstanceHours() (money.Amount, bool) {
+	if l.Component != Node && l.Component != "" && l.PerInstance <= 0 {
+		return money.Amount{}, false
+	}
 	for _, q := range []struct {
 		quantity money.NullAmount
 		unit     string
 	}{{l.ConsumedQuantity, l.ConsumedUnit}, {l.PricingQuantity, l.PricingUnit}} {
 		if perHour, ok := unitsPerHour(q.unit); ok && q.quantity.Valid && q.quantity.Amount.Sign() >= 0 {
-			return inHours(q.quantity.Amount, perHour), true
+			return inHours(q.quantity.Amount, perHour*max(1, l.PerInstance)), true
 		}
 	}
 	return money.Amount{}, false

@@ -64,7 +64,7 @@ func unitsPerHour(unit string) (int64, bool) {
 
 // inHours divides by units an hour, rounded to twelve decimals.
 func inHours(q money.Amount, perHour int64) money.Amount {
-	if perHour == 1 {
+	if perHour == 1 { // most lines
 		return q
 	}
 	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(money.Scale-money.RatioScale), nil)

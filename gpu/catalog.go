@@ -68,8 +68,10 @@ func parseTables(models, instances string) (tables, error) {
 			return fmt.Errorf("instance type %q", f[1])
 		}
 		t.instances[strings.ToLower(f[1])] = InstanceType{Provider: f[0], Name: f[1], GPUs: gpus, Model: f[3], VCPU: vcpu, MemoryGiB: f[5]}
-		if family, _, ok := strings.Cut(f[1], "."); ok {
-			t.families[family] = true
+		for provider, sep := range map[string]string{"aws": ".", "gcp": "-"} {
+			if family, _, ok := strings.Cut(f[1], sep); ok && f[0] == provider {
+				t.families[family] = true
+			}
 		}
 		return nil
 	})
@@ -178,7 +180,8 @@ func LookupInstanceType(name string) (InstanceType, bool) {
 // IsGPUInstanceType reports whether the type is known to carry whole GPUs.
 func IsGPUInstanceType(name string) bool { _, ok := LookupInstanceType(name); return ok }
 
-// IsGPUFamily reports whether name is an AWS instance family with GPUs (p5, g6e).
+// IsGPUFamily reports whether name is a family of instances with GPUs: AWS's p5 and g6e,
+// Google's a2 and g2.
 func IsGPUFamily(name string) bool { return catalog().families[strings.ToLower(name)] }
 
 // CatalogVersion identifies the two tables by their text; it enters every scope

@@ -20,7 +20,7 @@ func TestTables(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, it)
 		}
 	}
-	if IsGPUInstanceType("m5.xlarge") || IsGPUFamily("m5") || !IsGPUFamily("p5") {
+	if IsGPUInstanceType("m5.xlarge") || IsGPUFamily("m5") || !IsGPUFamily("p5") || !IsGPUFamily("a3") || IsGPUFamily("n1") || IsGPUFamily("Standard_NC6s_v3") {
 		t.Error("families")
 	}
 }

@@ -113,6 +113,42 @@ func (db *DB) sourceID(ctx context.Context, name, kind string) (int32, error) {
 	return id, err
 }
 
+// LookedAt is when a source was last looked at whole, zero for never.
+func (db *DB) LookedAt(ctx context.Context, source string) (time.Time, error) {
+	var at *time.Time
+	err := db.pool.QueryRow(ctx, "SELECT looked_at FROM gpuledger.source WHERE name = $1", source).Scan(&at)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && at == nil {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return at.UTC(), nil
+}
+
+// StoredScopes are the hashes of the scopes that a source's current deliveries were kept by.
+func (db *DB) StoredScopes(ctx context.Context, source string) (map[period.Month][32]byte, error) {
+	rows, err := db.pool.Query(ctx, `SELECT d.billing_period, d.scope_sha256 FROM gpuledger.bill_delivery d JOIN gpuledger.source s ON s.id = d.source_id
+		WHERE s.name = $1 AND d.superseded_by IS NULL`, source)
+	if err != nil {
+		return nil, err
+	}
+	out := map[period.Month][32]byte{}
+	var start time.Time
+	var hash []byte
+	_, err = pgx.ForEachRow(rows, []any{&start, &hash}, func() error {
+		out[period.MonthOf(start)] = [32]byte(hash)
+		return nil
+	})
+	return out, err
+}
+
+// SetLookedAt records that every delivery that a source had at a time is stored.
+func (db *DB) SetLookedAt(ctx context.Context, source string, at time.Time) error {
+	_, err := db.pool.Exec(ctx, "UPDATE gpuledger.source SET looked_at = greatest(looked_at, $2) WHERE name = $1", source, at)
+	return err
+}
+
 // billLoad is one delivery on its way in, within a transaction.
 type billLoad struct {
 	tx        pgx.Tx

@@ -293,8 +293,10 @@ func TestInventoryOfOlderWarehouse(t *testing.T) {
 	saveInTest(t, db, "c", "c", hours)
 	want := db.text(t, everyRange)
 	versions := db.text(t, "SELECT count(*), count(superseded_by) FROM gpuledger.node_hour")
-	if _, err := db.MigrateDown(t.Context()); err != nil {
-		t.Fatal(err)
+	for range 2 { // to before the inventory
+		if _, err := db.MigrateDown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

@@ -51,10 +51,10 @@ func isNumber(oid uint32) bool {
 // machineOf is node.machine in SQL.
 const machineOf = "coalesce(nullif(n.instance_id, ''), c.key || '/' || n.name)"
 
-// KnownInstances returns the provider's names of all machines that were ever seen
-// as GPU nodes: the bill lines of these are in scope whatever their type.
-func (db *DB) KnownInstances(ctx context.Context) (map[string]bool, error) {
-	rows, err := db.pool.Query(ctx, "SELECT DISTINCT "+machineOf+" FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id")
+// KnownInstances returns the provider's names of all machines that were seen to be a
+// cluster's node before a time.
+func (db *DB) KnownInstances(ctx context.Context, before time.Time) (map[string]bool, error) {
+	rows, err := db.pool.Query(ctx, "SELECT DISTINCT "+machineOf+" FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id WHERE n.first_hour < $1", before)
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,10 @@ func (d *decoder) usageClass(l *billing.Line) billing.Class {
 		return billing.Other
 	case ec2.InstanceID(l.ResourceID) != "" && l.UsageType != "" && !ec2.IsInstanceHours(l.UsageType):
 		return billing.Other // traffic, optimisation: they carry the instance's id too
+	case gce.IsMachine(l.ResourceID) && gce.PartOf(l.Description) == gce.Beside:
+		return billing.Other
+	case gce.IsMachine(l.ResourceID) && gce.PartOf(l.Description) == gce.Storage:
+		return billing.NodeUsage
 	}
 	if _, ok := l.BilledMicros(); ok || l.Component != billing.Node {
 		return billing.NodeUsage
@@ -143,22 +147,24 @@ func (d *decoder) identify(l *billing.Line) error {
 		l.InstanceFamily = ec2.FamilyOf(l.UsageType)
 	}
 	if gce.IsMachine(l.ResourceID) {
-		l.Component = gcpComponent(l.Description)
+		return d.partOfMachine(l)
 	}
 	return nil
 }
 
-// gcpComponent tells which part of a machine a Compute Engine SKU prices.
-func gcpComponent(description string) billing.Component {
-	switch text := strings.ToLower(description); {
-	case strings.Contains(text, " gpu"):
-		return billing.GPU
-	case strings.Contains(text, " core"):
-		return billing.CPU
-	case strings.Contains(text, " ram"):
-		return billing.Memory
+// partOfMachine tells what of a machine of Google's a line prices, and by its labels how
+// many of it the machine has.
+func (d *decoder) partOfMachine(l *billing.Line) error {
+	labels, err := d.rows.Map(colXSystemLabels)
+	if err != nil {
+		return err
 	}
-	return billing.Node
+	if l.InstanceType == "" {
+		l.InstanceType = labels[gce.MachineType]
+	}
+	part := gce.PartOf(l.Description)
+	l.Component, l.PerInstance = billing.Component(part.Component()), part.PerInstance(l.InstanceType, labels[gce.MachineCores])
+	return nil
 }
 
 func lastSegment(id string) string {

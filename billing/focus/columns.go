@@ -56,6 +56,8 @@ const (
 	colXInstanceType
 	colXSKUDetails
 	colXExchangeRate
+	colXSystemLabels
+	colXLabels
 	numCols
 )
 
@@ -76,6 +78,7 @@ var columns = [numCols]string{
 	colListPrice: "ListUnitPrice", colContractedPrice: "ContractedUnitPrice", colPricingCurrency: "PricingCurrency",
 	colTags: "Tags", colXUsageType: "x_UsageType", colXOperation: "x_Operation", colXServiceCode: "x_ServiceCode",
 	colXInstanceType: "x_InstanceType", colXSKUDetails: "x_SkuDetails", colXExchangeRate: "x_BillingExchangeRate",
+	colXSystemLabels: "x_SystemLabels", colXLabels: "x_Labels",
 }
 
 var required = []int{colBilled, colEffective, colBillingStart, colStart, colEnd, colCategory}
@@ -113,6 +116,9 @@ func (r *Reader) missing(has func(int) bool) (notes []string, err error) {
 		return nil, fmt.Errorf("column %s is not in the file, and no cost is right without it; names are those of the FOCUS specification, in its case", strings.Join(absent, ", "))
 	}
 	for _, d := range degraded {
+		if d.col == colTags && has(colXLabels) {
+			continue
+		}
 		if !has(d.col) {
 			notes = append(notes, fmt.Sprintf("%s: %s is not in the file", d.lost, columns[d.col]))
 		}
@@ -130,8 +136,11 @@ func saysWhatResourcesAre(has func(int) bool) bool {
 	return has(colResourceType) || has(colServiceCategory) || has(colServiceSubcategory)
 }
 
-// version tells the FOCUS version from the columns that each one added.
-func version(header []string) string {
+// Columns are the names of the columns that are read.
+func Columns() []string { return columns[:] }
+
+// Version tells the FOCUS version from the columns that each one added.
+func Version(header []string) string {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(header, n) })
 	}

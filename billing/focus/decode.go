@@ -142,6 +142,9 @@ func (d *decoder) loadTags() {
 	}
 	d.loaded = true
 	d.out.Tags, d.tagErr = d.rows.Map(colTags)
+	if d.out.Tags == nil && d.tagErr == nil && d.rows.Has(colXLabels) { // Google's export has them there
+		d.out.Tags, d.tagErr = d.rows.Map(colXLabels)
+	}
 }
 
 // notes says what the rows taught, in a stable order.

@@ -205,7 +205,7 @@ func TestRefusedDeliveries(t *testing.T) {
 		says       string
 		incomplete bool
 	}{
-		"no data":          {"x.txt", nil, "no .csv, .csv.gz or .parquet file", true},
+		"no data":          {"x.txt", nil, "no .csv, .csv.gz, .parquet or .ndjson file", true},
 		"a manifest":       {"exp-Manifest.json", []byte("{}"), "only manifests of single refreshes", true},
 		"no currency":      {"a.csv", csvOf(without, row{}), "EffectiveCost, BillingCurrency is not in the file", false},
 		"another dataset":  {"a.csv", []byte("a,b\n1,2\n"), "BilledCost", false},

@@ -71,7 +71,7 @@ func (r *Reader) ofManifest(ctx context.Context, one layout.Run) (billing.Delive
 		return d, one.Err
 	}
 	d.Token = layout.Token([][]byte{one.Raw}, one.Files)
-	d.Format = version(d.Columns)
+	d.Format = Version(d.Columns)
 	var err error
 	if d.Notes, err = r.missing(hasIn(d.Columns)); err != nil {
 		return d, fmt.Errorf("%s: %w", one.Manifest, err)

@@ -6,12 +6,9 @@ package focus
 import (
 	"context"
 	"fmt"
-	"io"
 	"path"
-	"sort"
 	"strings"
 	"sync"
-	"time"
 
 	"gpuledger/billing"
 	"gpuledger/billing/layout"
@@ -39,16 +36,11 @@ type Reader struct {
 	name  string
 	opt   Options
 
+	months table.Months // of files without a manifest
+
 	mu    sync.Mutex
-	scans map[string]scan  // by key and entity tag
 	rows  map[string]int64 // of a file by its key, where a manifest counts them
 	notes map[[32]byte][]string
-}
-
-// scan is what one look through a file found.
-type scan struct {
-	header []string
-	months []period.Month
 }
 
 var _ interface {
@@ -61,7 +53,16 @@ func New(store objstore.Store, name string, opt Options) *Reader {
 	if opt.Nulls == nil {
 		opt.Nulls = DefaultNulls
 	}
-	return &Reader{store: store, name: name, opt: opt, scans: map[string]scan{}, rows: map[string]int64{}, notes: map[[32]byte][]string{}}
+	r := &Reader{store: store, name: name, opt: opt, rows: map[string]int64{}, notes: map[[32]byte][]string{}}
+	r.months = table.Months{
+		Options: table.Options{Columns: columns[:], Nulls: opt.Nulls, Active: []int{colBillingStart}},
+		Check:   func(has func(int) bool) error { _, err := r.missing(has); return err },
+		Month: func(rows *table.Reader) (period.Month, error) {
+			t, err := rows.Time(colBillingStart)
+			return period.MonthOf(t), err
+		},
+	}
+	return r
 }
 
 func (r *Reader) wrap(err error) error {
@@ -81,97 +82,38 @@ func (r *Reader) Deliveries(ctx context.Context) ([]billing.Delivery, error) {
 	if err != nil {
 		return nil, r.wrap(err)
 	}
-	months := map[period.Month]*billing.Delivery{}
-	files := 0
+	var files []objstore.Object
 	for _, o := range objects {
 		if base := strings.ToLower(path.Base(o.Key)); strings.HasSuffix(base, "manifest.json") {
 			out, err := r.byManifest(ctx, objects)
 			return out, r.wrap(err)
 		}
-		if !table.IsData(o.Key) {
-			continue
-		}
-		files++
-		s, err := r.scan(ctx, o)
-		if err != nil {
-			return nil, r.wrap(err)
-		}
-		for _, m := range s.months {
-			d := months[m]
-			if d == nil {
-				d = &billing.Delivery{Format: version(s.header), BillingPeriod: m, Columns: s.header}
-				months[m] = d
-			}
-			d.Files = append(d.Files, billing.File{Key: o.Key, Size: o.Size, ETag: o.ETag})
-			if o.Modified.After(d.Submitted) {
-				d.Submitted = o.Modified
-			}
+		if table.IsData(o.Key) || isRows(o.Key) {
+			files = append(files, o)
 		}
 	}
-	if files == 0 {
-		return nil, r.wrap(fmt.Errorf("%s: %w: no .csv, .csv.gz or .parquet file there", r.store.Location(), billing.ErrIncomplete))
+	if len(files) == 0 {
+		return nil, r.wrap(fmt.Errorf("%s: %w: no .csv, .csv.gz, .parquet or .ndjson file there", r.store.Location(), billing.ErrIncomplete))
 	}
-	out := make([]billing.Delivery, 0, len(months))
-	for _, d := range months {
-		d.Token = layout.Token(nil, d.Files)
+	out, err := r.months.Deliveries(ctx, r.store, files)
+	if err != nil {
+		return nil, r.wrap(err)
+	}
+	for i := range out {
+		d := &out[i]
+		d.Format, d.Token = Version(d.Columns), layout.Token(nil, d.Files)
 		if d.Notes, err = r.missing(hasIn(d.Columns)); err != nil {
 			return nil, r.wrap(fmt.Errorf("%s: %w", d.Files[0].Key, err))
 		}
-		out = append(out, *d)
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].BillingPeriod.Start().Before(out[j].BillingPeriod.Start()) })
 	return out, nil
 }
 
-// scan reads a file's header and the months of its rows.
-func (r *Reader) scan(ctx context.Context, o objstore.Object) (scan, error) {
-	id := o.Key + "\x00" + o.ETag
-	r.mu.Lock()
-	s, ok := r.scans[id]
-	r.mu.Unlock()
-	if ok {
-		return s, nil
-	}
-	rows, err := table.Open(ctx, r.store, billing.File{Key: o.Key, Size: o.Size, ETag: o.ETag},
-		table.Options{Columns: columns[:], Nulls: r.opt.Nulls, Active: []int{colBillingStart}})
-	if err != nil {
-		return scan{}, err
-	}
-	defer rows.Close()
-	if _, err := r.missing(rows.Has); err != nil {
-		return scan{}, fmt.Errorf("%s: %w", o.Key, err)
-	}
-	s.header = rows.Header()
-	var last time.Time
-	seen := map[period.Month]bool{}
-	for {
-		err := rows.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return scan{}, err
-		}
-		if rows.Row()%4096 == 0 && ctx.Err() != nil {
-			return scan{}, ctx.Err()
-		}
-		t, err := rows.Time(colBillingStart)
-		if err != nil {
-			return scan{}, err
-		}
-		if t.Equal(last) {
-			continue
-		}
-		last = t
-		if m := period.MonthOf(t); !seen[m] {
-			seen[m] = true
-			s.months = append(s.months, m)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.scans[id] = s
-	return s, nil
+// isRows reports whether a file is of JSON rows. Others of JSON say something about an
+// export, and are not part of it.
+func isRows(key string) bool {
+	k := strings.TrimSuffix(strings.ToLower(key), ".gz")
+	return table.IsJSON(key) && !strings.HasSuffix(k, ".json")
 }
 
 // Read implements billing.Reader.
@@ -186,6 +128,19 @@ func (r *Reader) Read(ctx context.Context, d billing.Delivery, keep func(*billin
 	defer r.mu.Unlock()
 	r.notes[d.Token] = dec.notes()
 	return nil
+}
+
+// ReadRows decodes rows that come from elsewhere than files, by the same rules. The notes
+// say what they could not tell.
+func ReadRows(ctx context.Context, d billing.Delivery, rows *table.Reader, key string, opt Options, keep func(*billing.Line) bool, fn func(*billing.Line, bool) error) (notes []string, err error) {
+	dec := &decoder{reader: &Reader{opt: opt}, delivery: d, headNotes: map[string]bool{}, unknown: map[string]int64{}}
+	if err := dec.start(rows, key); err != nil {
+		return nil, err
+	}
+	if err := rows.Each(ctx, -1, dec.line, func() error { return dec.tagErr }, keep, fn); err != nil {
+		return nil, err
+	}
+	return dec.notes(), nil
 }
 
 func (r *Reader) readFile(ctx context.Context, f billing.File, dec *decoder, keep func(*billing.Line) bool, fn func(*billing.Line, bool) error) error {

@@ -66,8 +66,8 @@ func (o Options) rename(name string) string {
 
 // Open opens one data file, pinned to the entity tag that the delivery recorded,
 // and reads its header. A file that is absent, changed, truncated or not of the
-// recorded size is an error that wraps billing.ErrIncomplete. Parquet and zip are told by
-// the name, gzip by the content.
+// recorded size is an error that wraps billing.ErrIncomplete. Parquet, JSON and zip are
+// told by the name, gzip by the content.
 func Open(ctx context.Context, store objstore.Store, file billing.File, opt Options) (*Reader, error) {
 	r := &Reader{
 		opt: opt, key: file.Key,
@@ -80,6 +80,8 @@ func Open(ctx context.Context, store objstore.Store, file billing.File, opt Opti
 		r.src, err = openParquet(ctx, store, file, opt)
 	case strings.HasSuffix(strings.ToLower(file.Key), ".zip"):
 		r.src, err = openZip(ctx, store, file, opt)
+	case IsJSON(file.Key):
+		r.src, err = openJSON(ctx, store, file, opt)
 	default:
 		r.src, err = openCSV(ctx, store, file, opt)
 	}
@@ -264,8 +266,12 @@ func (r *Reader) Map(col int) (map[string]string, error) {
 	return m, nil
 }
 
-// ParseObject reads a JSON object of names and values. Keys stay verbatim: tag names hold ':' and '/'.
+// ParseObject reads a JSON object of names and values, or an array of objects that have a
+// key and a value each. Keys stay verbatim: tag names hold ':' and '/'.
 func ParseObject(s string) (map[string]string, error) {
+	if strings.HasPrefix(s, "[") {
+		return parsePairs(s)
+	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &raw); err != nil {
 		return nil, fmt.Errorf("not a JSON object of names and values: %w", err)
@@ -287,6 +293,32 @@ func ParseObject(s string) (map[string]string, error) {
 			}
 		}
 		out[k] = text
+	}
+	return out, nil
+}
+
+// parsePairs reads [{"key": …, "value": …}], as BigQuery has it. A name that is there
+// twice keeps its first value.
+func parsePairs(s string) (map[string]string, error) {
+	var list []struct{ Key, Value *string } // found without regard to case
+	if err := json.Unmarshal([]byte(s), &list); err != nil {
+		return nil, fmt.Errorf("not an array of keys and values: %w", err)
+	}
+	var out map[string]string
+	for _, p := range list {
+		if p.Key == nil {
+			return nil, fmt.Errorf("an element without a key in %.60s", s)
+		}
+		if _, twice := out[*p.Key]; twice {
+			continue
+		}
+		if out == nil {
+			out = make(map[string]string, len(list))
+		}
+		out[*p.Key] = ""
+		if p.Value != nil {
+			out[*p.Key] = *p.Value
+		}
 	}
 	return out, nil
 }

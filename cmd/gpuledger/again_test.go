@@ -235,6 +235,7 @@ func TestHoursAreReadAgainAfterMigratingDownAndUp(t *testing.T) {
 	mustCLI(t, dsn, "ingest", "samples", "--config", config, "--period", "2026-10", "-q")
 	mustCLI(t, dsn, "ingest", "bills", "--config", config, "-q")
 	mustCLI(t, dsn, "migrate", "down")
+	mustCLI(t, dsn, "migrate", "down")
 	mustCLI(t, dsn, "migrate", "down") // to before the times within an hour
 	mustCLI(t, dsn, "migrate", "up")
 	policy := filepath.Join(dir, "policy-hour.yaml")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,17 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	"gpuledger/billing"
-	"gpuledger/billing/aws"
-	"gpuledger/billing/azure"
-	"gpuledger/billing/focus"
 	"gpuledger/gpu"
 	"gpuledger/ingest"
 	"gpuledger/ingest/openmetrics"
 	"gpuledger/ingest/prometheus"
-	"gpuledger/objstore"
 	"gpuledger/policy"
-	"gpuledger/warehouse"
 )
 
 // Config is gpuledger.yaml. Paths are relative to the file's folder; ${NAME} stands
@@ -42,17 +35,6 @@ type Config struct {
 	MetricsFile string `yaml:"metrics_file"` // run writes its own metrics there, for node_exporter's textfile collector
 
 	dir string
-}
-
-// BillConfig is one bill source.
-type BillConfig struct {
-	Name     string   `yaml:"name"`
-	Type     string   `yaml:"type"`     // aws | azure | focus | ratecard
-	Location string   `yaml:"location"` // s3://bucket/prefix, or a folder
-	Nulls    []string `yaml:"nulls"`    // focus: texts that mean "no value"
-	Currency string   `yaml:"currency"` // focus, azure: for files without a currency
-	Table    string   `yaml:"table"`
-	File     string   `yaml:"file"`
 }
 
 // ScopeConfig brings in lines beyond those of GPU nodes.
@@ -148,25 +130,7 @@ func (c *Config) validate() error {
 			}
 		}
 	}
-	seen = map[string]bool{}
-	for i, b := range c.Bills {
-		switch {
-		case b.Name == "":
-			return fmt.Errorf("bills: entry %d has no name", i+1)
-		case seen[b.Name]:
-			return fmt.Errorf("bills: %s is there twice", b.Name)
-		case b.Type == "gcp":
-			return fmt.Errorf("bills: %s: type %s is not available in this version; export FOCUS and use type focus", b.Name, b.Type)
-		case b.Type != "aws" && b.Type != "azure" && b.Type != "focus" && b.Type != "ratecard":
-			return fmt.Errorf("bills: %s: type %q is not aws, azure, focus or ratecard", b.Name, b.Type)
-		case b.Type == "ratecard" && b.File == "":
-			return fmt.Errorf("bills: %s: file is missing: the card of rates", b.Name)
-		case b.Location == "" && b.Type != "ratecard":
-			return fmt.Errorf("bills: %s: location is missing", b.Name)
-		}
-		seen[b.Name] = true
-	}
-	return nil
+	return c.validateBills()
 }
 
 func (m MetricsConfig) validate(dir string) error {
@@ -309,22 +273,4 @@ func (c *Config) source(cl ClusterConfig) (ingest.Source, error) {
 		return nil, err
 	}
 	return prometheus.New(cfg)
-}
-
-// reader opens a bill source. A rate card prices what the warehouse knows of nodes.
-func (c *Config) reader(ctx context.Context, b BillConfig, db *warehouse.DB) (billing.Reader, error) {
-	if b.Type == "ratecard" {
-		return c.rateCard(b, db)
-	}
-	store, err := objstore.Open(ctx, c.path(b.Location))
-	if err != nil {
-		return nil, fmt.Errorf("bills: %s: %w", b.Name, err)
-	}
-	switch b.Type {
-	case "aws":
-		return aws.New(store, b.Name), nil
-	case "azure":
-		return azure.New(store, b.Name, azure.Options{Currency: b.Currency}), nil
-	}
-	return focus.New(store, b.Name, focus.Options{Nulls: b.Nulls, Currency: b.Currency}), nil
 }

@@ -104,7 +104,7 @@ func (c *doctor) bills(ctx context.Context, cfg *Config, b BillConfig, r *report
 		r.good("bill", b.Name, "a card of rates: its lines are estimates")
 		return
 	}
-	reader, err := cfg.reader(ctx, b, nil)
+	reader, err := cfg.reader(ctx, b, nil, time.Time{}, nil)
 	if err != nil {
 		r.fail("bill", b.Name, err, "check location: and the credentials")
 		return
@@ -125,7 +125,7 @@ func (c *doctor) bills(ctx context.Context, cfg *Config, b BillConfig, r *report
 		r.good("bill", b.Name, "%s", what)
 	}
 	if err == nil && len(ds) == 0 {
-		r.bad("bill", b.Name, "no delivery at "+b.Location, "check location:")
+		r.bad("bill", b.Name, "no delivery at "+b.where(), "check location:")
 	}
 }
 

@@ -8,15 +8,12 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"gpuledger/billing"
 	"gpuledger/billing/period"
 	"gpuledger/gpu"
-	"gpuledger/warehouse"
 )
 
 func (a *app) ingestCmd() *cobra.Command {
@@ -78,82 +75,6 @@ func (c *ingestBills) run(ctx context.Context, a *app, cfg *Config, db *database
 		return usagef("no bill source %q in %s", c.source, a.configPath)
 	}
 	return worst(problems)
-}
-
-// loadBills loads a source's deliveries and returns the months whose lines changed.
-// A broken delivery does not keep the whole ones of other months out.
-func (a *app) loadBills(ctx context.Context, cfg *Config, db *database, b BillConfig, only period.Month, allowEmpty bool) ([]period.Month, error) {
-	r, err := cfg.reader(ctx, b, db.DB)
-	if err != nil {
-		return nil, err
-	}
-	deliveries, broken := r.Deliveries(ctx)
-	if broken != nil && len(deliveries) == 0 {
-		return nil, broken
-	}
-	scope, err := cfg.scope(ctx, db)
-	if err != nil {
-		return nil, err
-	}
-	var changed []period.Month
-	matched := false
-	for _, d := range deliveries {
-		if !only.IsZero() && d.BillingPeriod != only {
-			continue
-		}
-		matched = true
-		var res warehouse.BillResult
-		err := db.Locked(ctx, a.wait, []string{"bills/" + b.Name + "/" + d.BillingPeriod.String()}, func() error {
-			stop := a.progress(fmt.Sprintf("bill %s %s", b.Name, d.BillingPeriod))
-			defer stop()
-			var err error
-			res, err = db.LoadDelivery(ctx, warehouse.BillLoad{Source: b.Name, Kind: b.Type, Scope: scope, AllowEmpty: allowEmpty}, d, r)
-			return err
-		})
-		if err != nil {
-			return changed, err
-		}
-		if !res.Changed {
-			a.log.Info("bill unchanged", "source", b.Name, "billing_period", d.BillingPeriod.String(), "lines", res.Lines)
-			continue
-		}
-		changed = append(changed, res.Months...)
-		a.log.Info("bill loaded", "source", b.Name, "billing_period", d.BillingPeriod.String(), "format", d.Format, "lines", res.Lines, "in_scope", res.KeptLines, "new", res.New, "gone", res.Gone)
-		for _, n := range res.Notes {
-			a.log.Info("bill note", "source", b.Name, "note", n)
-		}
-	}
-	if broken != nil {
-		return changed, broken
-	}
-	if len(deliveries) == 0 {
-		if b.Type == "ratecard" {
-			return changed, nil // no node was seen yet
-		}
-		return changed, incompletef("%w: there is no delivery, or none with a line, at %s", billing.ErrIncomplete, b.Location)
-	}
-	if !matched {
-		var have []string
-		for _, d := range deliveries {
-			have = append(have, d.BillingPeriod.String())
-		}
-		return changed, incompletef("%w: no delivery of %s; there are: %s", billing.ErrIncomplete, only, orNone(strings.Join(have, ", ")))
-	}
-	return changed, nil
-}
-
-// scope decides which lines are kept whole: those of known GPU nodes, of GPU
-// instance types, and of the configured filters.
-func (c *Config) scope(ctx context.Context, db *database) (*billing.Scope, error) {
-	known, err := db.KnownInstances(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &billing.Scope{Instances: known, GPUType: gpu.IsGPUInstanceType, GPUFamily: gpu.IsGPUFamily, Catalogue: fmt.Sprintf("%x", sha256.Sum256([]byte(gpu.CatalogVersion())))}
-	for _, f := range c.Scope.Filters {
-		s.Filters = append(s.Filters, billing.Filter{Accounts: f.Accounts, Tags: f.Tags})
-	}
-	return s, nil
 }
 
 // ingestSamples loads the hours of a span from the clusters' telemetry stores.

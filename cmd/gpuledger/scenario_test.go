@@ -155,6 +155,9 @@ func layOut(t *testing.T, dir string) string {
 	write(t, filepath.Join(work, "metrics.om"), om.String())
 	if !exists(filepath.Join(work, "gpuledger.yaml")) {
 		bill := "{name: bill, type: focus, location: ./bill.csv}"
+		if exists(filepath.Join(work, "bill.ndjson")) {
+			bill = "{name: bill, type: gcp, location: ./bill.ndjson}"
+		}
 		if exists(filepath.Join(work, "bill")) {
 			bill = "{name: bill, type: aws, location: ./bill}"
 		}

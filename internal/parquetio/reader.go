@@ -4,10 +4,12 @@
 package parquetio
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -28,9 +30,36 @@ func Open(r io.ReaderAt, size int64) (_ *File, err error) {
 	}
 	out := &File{file: f}
 	for _, c := range f.Root().Columns() {
-		out.names = append(out.names, c.Name())
+		out.names = named(out.names, "", c)
 	}
 	return out, nil
+}
+
+// named adds a column's name, or those of the columns in it where it is a group of them.
+func named(out []string, parent string, c *parquet.Column) []string {
+	name := parent + c.Name()
+	if c.Leaf() || c.Repeated() || slices.ContainsFunc(leavesOf(c, nil), func(l *parquet.Column) bool { return l.MaxRepetitionLevel() > c.MaxRepetitionLevel() }) {
+		return append(out, name)
+	}
+	for _, child := range c.Columns() {
+		out = named(out, name+".", child)
+	}
+	return out
+}
+
+// column finds a column by its name; that of one in a group follows the group's and a
+// point.
+func (f *File) column(name string) *parquet.Column {
+	if c := f.file.Root().Column(name); c != nil {
+		return c
+	}
+	at := f.file.Root()
+	for _, part := range strings.Split(name, ".") {
+		if at = at.Column(part); at == nil {
+			return nil
+		}
+	}
+	return at
 }
 
 // recovered turns a panic of the decoder into an error: it panics on some files
@@ -41,7 +70,8 @@ func recovered(err *error) {
 	}
 }
 
-// Columns returns the names of the top-level columns, in the file's order.
+// Columns returns the names of the columns, in the file's order. Those of a group
+// follow its name and a point: service.id.
 func (f *File) Columns() []string { return f.names }
 
 // Rows returns the number of rows the footer states.
@@ -56,7 +86,8 @@ type Reader struct {
 	total  int64
 }
 
-// column is one wanted column: a leaf, or a map's key and value leaves.
+// column is one wanted column: a leaf, a map's key and value leaves, or those of a list
+// of groups.
 type column struct {
 	name   string
 	there  bool
@@ -65,13 +96,23 @@ type column struct {
 	val    *cursor
 	key    []parquet.Value
 	vals   []parquet.Value
+	list   []field
 	broken error
+}
+
+// field is one leaf of a list of groups.
+type field struct {
+	name    string
+	cursor  *cursor
+	present int // the definition level from which a value stands for an element
+	vals    []parquet.Value
 }
 
 const (
 	shapeAbsent = iota
 	shapeLeaf
 	shapeMap
+	shapeList
 	shapeOther
 )
 
@@ -83,7 +124,7 @@ func (f *File) Reader(names []string, active []int) *Reader {
 	for i, name := range names {
 		c := &r.cols[i]
 		c.name = name
-		node := f.file.Root().Column(name)
+		node := f.column(name)
 		if node == nil {
 			continue
 		}
@@ -109,10 +150,23 @@ func (c *column) open(node *parquet.Column) {
 	case len(leaves) == 2 && leaves[0].MaxRepetitionLevel() == 1 && leaves[1].MaxRepetitionLevel() == 1 &&
 		leaves[0].Name() == "key" && leaves[1].Name() == "value":
 		c.kind, c.leaf, c.val = shapeMap, newCursor(leaves[0]), newCursor(leaves[1])
+	case len(leaves) > 1 && !slices.ContainsFunc(leaves, func(l *parquet.Column) bool { return l.MaxRepetitionLevel() != 1 }):
+		c.kind = shapeList
+		for _, l := range leaves {
+			c.list = append(c.list, field{name: l.Name(), cursor: newCursor(l), present: repeatedLevel(node)})
+		}
 	default:
 		c.kind = shapeOther
 		c.broken = fmt.Errorf("column %s is neither a plain value nor a map of names to values: %s", c.name, node)
 	}
+}
+
+// repeatedLevel is the definition level of the first repetition below or at a column.
+func repeatedLevel(c *parquet.Column) int {
+	for !c.Repeated() && !c.Leaf() {
+		c = c.Columns()[0]
+	}
+	return c.MaxDefinitionLevel()
 }
 
 func leavesOf(c *parquet.Column, out []*parquet.Column) []*parquet.Column {
@@ -157,6 +211,14 @@ func (c *column) next() error {
 		}
 		c.vals, err = c.val.gather(c.vals[:0])
 		return err
+	case shapeList:
+		for i := range c.list {
+			f := &c.list[i]
+			var err error
+			if f.vals, err = f.cursor.gather(f.vals[:0]); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -164,7 +226,8 @@ func (c *column) next() error {
 // Text returns a cell as text and whether it holds a value. Numbers are decimal
 // text: DECIMAL exactly; DOUBLE by the shortest text that reads back as the same
 // double, which is what was written before it became one, to at most 24
-// decimals. Times are RFC 3339 in UTC. The string is the caller's to keep.
+// decimals. Times are RFC 3339 in UTC. A list of groups is a JSON array of objects whose
+// values are such texts. The string is the caller's to keep.
 func (r *Reader) Text(i int) (string, bool, error) {
 	c := &r.cols[i]
 	switch c.kind {
@@ -177,8 +240,38 @@ func (r *Reader) Text(i int) (string, bool, error) {
 		return c.leaf.text(c.leaf.now), true, nil
 	case shapeMap:
 		return "", false, fmt.Errorf("column %s is a map, not a plain value", c.name)
+	case shapeList:
+		return c.listText()
 	}
 	return "", false, c.broken
+}
+
+// listText renders a list of groups. An empty one is no value.
+func (c *column) listText() (string, bool, error) {
+	var items []map[string]string
+	for _, f := range c.list {
+		n := 0
+		for _, v := range f.vals {
+			if v.DefinitionLevel() < f.present {
+				continue // the marker of a null or empty list
+			}
+			if n == len(items) {
+				items = append(items, map[string]string{})
+			}
+			if !v.IsNull() {
+				items[n][f.name] = f.cursor.text(v)
+			}
+			n++
+		}
+		if n != len(items) {
+			return "", false, fmt.Errorf("column %s: a list with %d of one field and %d of another", c.name, len(items), n)
+		}
+	}
+	if len(items) == 0 {
+		return "", false, nil
+	}
+	b, err := json.Marshal(items)
+	return string(b), err == nil, err
 }
 
 // Map returns the names and values of a map cell, nil where it is null or empty.
@@ -219,6 +312,9 @@ func (r *Reader) Close() error {
 			if leaf != nil {
 				errs = append(errs, leaf.close())
 			}
+		}
+		for _, f := range c.list {
+			errs = append(errs, f.cursor.close())
 		}
 	}
 	return errors.Join(errs...)
