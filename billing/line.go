@@ -103,6 +103,9 @@ type Line struct {
 	ListUnitPrice       money.NullAmount
 	ContractedUnitPrice money.NullAmount
 
+	// ByBase marks a line of Bases.Lines: it is the part of others that stay out of scope.
+	ByBase bool
+
 	// Count is how many rows of the bill the line adds up, where the source can; 0 is one.
 	// Such a line is for the control totals alone and never kept. It is not part of the
 	// line's identity.

@@ -31,7 +31,7 @@ type Policy struct {
 	HeadlineCost   string           `yaml:"headline_cost" json:"headline_cost"`     // effective (default) | billed | list | contracted
 	Idle           Idle             `yaml:"idle" json:"idle"`
 	RemainderOwner []RemainderOwner `yaml:"remainder_owner" json:"remainder_owner"`
-	CreditsSpread  string           `yaml:"credits_spread" json:"credits_spread"` // none
+	CreditsSpread  string           `yaml:"credits_spread" json:"credits_spread"` // none (default) | by_base: account-wide lines come in by what of their base is in scope
 	Adjustment     Adjustment       `yaml:"adjustment" json:"adjustment"`
 	ModelWeights   []ModelWeight    `yaml:"model_weights" json:"model_weights"`
 	Gates          Gates            `yaml:"gates" json:"gates"`
@@ -41,6 +41,10 @@ type Policy struct {
 	ComponentPrices ComponentPrices  `yaml:"component_prices" json:"component_prices,omitempty"`
 	ComponentRatios *ComponentRatios `yaml:"component_ratios" json:"component_ratios,omitempty"`
 }
+
+// ByBase is the value of credits_spread that brings the part of account-wide lines in
+// that usage in scope answers for.
+const ByBase = "by_base"
 
 // Reservation says what a holder reserves where hardware does not.
 type Reservation struct {
@@ -227,7 +231,7 @@ func (p *Policy) validate() error {
 		{"component_split", p.ComponentSplit, []string{GPUAll, PriceDifference, FixedRatio, SCAD, BilledSKU}, nil},
 		{"driver_reserved", p.DriverReserved, []string{"exclude", "own_line"}, nil},
 		{"headline_cost", p.HeadlineCost, []string{"effective"}, []string{"billed", "list", "contracted"}},
-		{"credits_spread", p.CreditsSpread, []string{"none"}, []string{"by_base"}},
+		{"credits_spread", p.CreditsSpread, []string{"none", ByBase}, nil},
 		{"adjustment.style", p.Adjustment.Style, []string{"delta"}, []string{"ledger"}},
 	} {
 		if slices.Contains(c.later, c.value) {

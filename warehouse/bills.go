@@ -32,7 +32,7 @@ type BillResult struct {
 const lineColumns = `key, charge_month, resource_sha256, provider, payer, account, resource_id, instance_id, instance_type, region, zone, service, sku, usage_type, operation,
 	class, component, charge_start, charge_end, billed_us, instance_hours, charge_category, charge_class, charge_type, description, currency,
 	billed_cost, effective_cost, list_cost, contracted_cost, consumed_quantity, consumed_unit, pricing_quantity, pricing_unit, list_unit_price, contracted_unit_price,
-	pricing_currency, exchange_rate, commitment, reservation, invoice_id, invoice_detail_id, invoice_issuer, tags`
+	pricing_currency, exchange_rate, commitment, reservation, invoice_id, invoice_detail_id, invoice_issuer, tags, by_base`
 
 const createStage = `CREATE TEMP TABLE stage_line (
 	key bytea, charge_month date, resource_sha256 bytea, provider text, payer text, account text, resource_id text, instance_id text, instance_type text,
@@ -40,7 +40,7 @@ const createStage = `CREATE TEMP TABLE stage_line (
 	class text, component text, charge_start timestamptz, charge_end timestamptz, billed_us bigint, instance_hours numeric, charge_category text, charge_class text, charge_type text,
 	description text, currency text, billed_cost numeric, effective_cost numeric, list_cost numeric, contracted_cost numeric,
 	consumed_quantity numeric, consumed_unit text, pricing_quantity numeric, pricing_unit text, list_unit_price numeric, contracted_unit_price numeric,
-	pricing_currency text, exchange_rate numeric, commitment text, reservation text, invoice_id text, invoice_detail_id text, invoice_issuer text, tags jsonb
+	pricing_currency text, exchange_rate numeric, commitment text, reservation text, invoice_id text, invoice_detail_id text, invoice_issuer text, tags jsonb, by_base boolean
 ) ON COMMIT DROP`
 
 // BillLoad says how a delivery is loaded.
@@ -158,6 +158,7 @@ type billLoad struct {
 	scopeHash [32]byte
 
 	controls    billing.Controls
+	bases       billing.Bases
 	lines, kept int64
 	keySum      [4]uint64 // Σ of the kept lines' keys, which row order cannot change
 	notes       []string
@@ -221,7 +222,7 @@ func (l *billLoad) read(ctx context.Context, r billing.Reader, scope *billing.Sc
 	rows := newCopyRows()
 	err := r.Read(ctx, l.delivery, scope.Keep, func(line *billing.Line, kept bool) error {
 		l.lines++
-		if err := l.controls.Add(line, kept); err != nil {
+		if err := errors.Join(l.controls.Add(line, kept), l.bases.Add(line, kept)); err != nil {
 			return err
 		}
 		if !kept {
@@ -240,6 +241,11 @@ func (l *billLoad) read(ctx context.Context, r billing.Reader, scope *billing.Sc
 	})
 	if err != nil {
 		return err
+	}
+	for _, line := range l.bases.Lines() {
+		key := line.Key()
+		l.addKey(key)
+		lineRow(rows, &line, key)
 	}
 	rows.trailer()
 	_, err = w.Write(rows.buf)
@@ -279,7 +285,7 @@ func controlText(rows []billing.Control) []string {
 }
 
 func lineRow(c *copyRows, l *billing.Line, key [32]byte) {
-	c.row(44)
+	c.row(45)
 	c.bytea(key[:])
 	c.date(period.MonthOf(l.ChargePeriod.Start).Start())
 	instanceType := l.InstanceType
@@ -334,6 +340,7 @@ func lineRow(c *copyRows, l *billing.Line, key [32]byte) {
 		panic(err) // a map of strings always marshals
 	}
 	c.jsonb(b)
+	c.bool(l.ByBase)
 }
 
 // promote makes the staged lines the current ones: new keys come in, vanished ones
@@ -408,11 +415,11 @@ func (l *billLoad) promoteLines(ctx context.Context, delivery int64, res *BillRe
 	came, err := l.tx.Exec(ctx, `INSERT INTO gpuledger.bill_line (charge_month, source_id, billing_period, key, ordinal, first_delivery, bill_resource_id, class, component,
 			charge_start, charge_end, billed_us, instance_hours, charge_category, charge_class, charge_type, description, currency, billed_cost, effective_cost, list_cost, contracted_cost,
 			consumed_quantity, consumed_unit, pricing_quantity, pricing_unit, list_unit_price, contracted_unit_price, pricing_currency, exchange_rate,
-			commitment, reservation, invoice_id, invoice_detail_id, invoice_issuer, tags)
+			commitment, reservation, invoice_id, invoice_detail_id, invoice_issuer, tags, by_base)
 		SELECT s.charge_month, $1, $2, s.key, s.ordinal, $3, s.bill_resource_id, s.class, s.component,
 			s.charge_start, s.charge_end, s.billed_us, s.instance_hours, s.charge_category, s.charge_class, s.charge_type, s.description, s.currency, s.billed_cost, s.effective_cost, s.list_cost, s.contracted_cost,
 			s.consumed_quantity, s.consumed_unit, s.pricing_quantity, s.pricing_unit, s.list_unit_price, s.contracted_unit_price, s.pricing_currency, s.exchange_rate,
-			s.commitment, s.reservation, s.invoice_id, s.invoice_detail_id, s.invoice_issuer, s.tags
+			s.commitment, s.reservation, s.invoice_id, s.invoice_detail_id, s.invoice_issuer, s.tags, s.by_base
 		FROM stage_numbered s
 		WHERE NOT EXISTS (SELECT FROM gpuledger.bill_line b WHERE b.source_id = $1 AND b.billing_period = $2 AND b.last_delivery IS NULL AND b.key = s.key AND b.ordinal = s.ordinal)
 		ORDER BY s.charge_start, s.key, s.ordinal`, l.sourceID, l.delivery.BillingPeriod.Start(), delivery)

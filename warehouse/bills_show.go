@@ -70,6 +70,10 @@ FROM (
 			ELSE 'no cluster shows it: a machine outside of Kubernetes, or a cluster that is not configured' END AS reason
 	FROM billed b WHERE NOT EXISTS (SELECT FROM seen n WHERE lower(n.machine) = lower(b.instance_id))
 	UNION ALL
+	SELECT 'billed at nothing', f.machine, f.instance_type, f.first, f.last, NULL, NULL, 0, round(f.hours, 3),
+		'the time is billed, at no cost and not at no price: a commitment or a capacity block whose fee is in another account, source or month?'
+	FROM (`+freeMachines+`) f
+	UNION ALL
 	SELECT 'seen, not billed', n.name, (SELECT t.instance_type FROM gpuledger.node_state t WHERE t.node_id = n.id ORDER BY upper(t.valid) DESC LIMIT 1), n.first, n.last, NULL, NULL, NULL, round(n.hours, 3),
 		CASE WHEN n.instance_id = '' THEN 'the node has no provider id: scrape kube_node_info, or price it by a rate card'
 			WHEN EXISTS (SELECT FROM `+currentLines+` WHERE l.last_delivery IS NULL AND l.charge_month = $1::date AND lower(r.instance_id) = lower(n.machine)) THEN 'its lines are no hours of a machine'

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"gpuledger/allocate"
+	"gpuledger/policy"
 )
 
 // mostWorkers bounds the days under way at once: each has a day of 64 nodes in memory.
@@ -80,7 +81,7 @@ func (a *allocation) days(ctx context.Context, snapshot string) ([]unitRef, erro
 }
 
 func (a *allocation) oneDay(ctx context.Context, tx pgx.Tx, day time.Time) ([]unitRef, error) {
-	lines, err := loadLines(ctx, tx, a.o.Period, day)
+	lines, err := loadLines(ctx, tx, a.o.Period, day, a.byBase())
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
@@ -99,6 +100,9 @@ func (a *allocation) oneDay(ctx context.Context, tx pgx.Tx, day time.Time) ([]un
 	}
 	return out, nil
 }
+
+// byBase reports whether the policy brings account-wide lines in by their base.
+func (a *allocation) byBase() bool { return a.o.Policy.CreditsSpread == policy.ByBase }
 
 func (a *allocation) splitter() *allocate.Splitter {
 	return allocate.NewSplitter(&a.o.Policy, &a.o.Owners)

@@ -121,7 +121,7 @@ type freeRiders struct {
 var unit36 = new(big.Int).Exp(big.NewInt(10), big.NewInt(36), nil)
 
 func (f *freeRiders) addDay(ctx context.Context, tx pgx.Tx, m period.Month, d *dayWork) error {
-	lines, err := loadLines(ctx, tx, m, d.day)
+	lines, err := loadLines(ctx, tx, m, d.day, f.a.byBase())
 	if err != nil || len(lines) == 0 {
 		return err
 	}

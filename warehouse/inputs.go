@@ -49,10 +49,11 @@ func scanLine(r pgx.CollectableRow) (*line, error) {
 	return &l, err
 }
 
-// loadLines reads the current lines that start on a day, ordered by what they say.
-func loadLines(ctx context.Context, tx pgx.Tx, m period.Month, day time.Time) ([]*line, error) {
-	rows, err := tx.Query(ctx, selectLines+`WHERE l.charge_month = $1 AND l.last_delivery IS NULL AND l.charge_start >= $2 AND l.charge_start < $3
-		ORDER BY s.name, l.charge_start, l.key, l.ordinal`, m.Start(), day, day.AddDate(0, 0, 1))
+// loadLines reads the current lines that start on a day, ordered by what they say; those
+// by base too where the policy brings them in.
+func loadLines(ctx context.Context, tx pgx.Tx, m period.Month, day time.Time, byBase bool) ([]*line, error) {
+	rows, err := tx.Query(ctx, selectLines+`WHERE l.charge_month = $1 AND l.last_delivery IS NULL AND l.charge_start >= $2 AND l.charge_start < $3 AND (NOT l.by_base OR $4)
+		ORDER BY s.name, l.charge_start, l.key, l.ordinal`, m.Start(), day, day.AddDate(0, 0, 1), byBase)
 	if err != nil {
 		return nil, err
 	}

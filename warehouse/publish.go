@@ -13,6 +13,7 @@ import (
 
 	"gpuledger/allocate"
 	"gpuledger/billing/period"
+	"gpuledger/policy"
 )
 
 // ErrInputsMoved reports that an input changed between the snapshot and the
@@ -89,7 +90,7 @@ func insertRun(ctx context.Context, tx pgx.Tx, o AllocateOptions, started time.T
 	if _, err := tx.Exec(ctx, "INSERT INTO gpuledger.run_delivery (run_id, delivery_id) SELECT $1, unnest($2::bigint[])", res.RunID, deliveryIDs); err != nil {
 		return err
 	}
-	if err := verifyRun(ctx, tx, o.Period, res.RunID); err != nil {
+	if err := verifyRun(ctx, tx, o.Period, res.RunID, o.Policy.CreditsSpread == policy.ByBase); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, "UPDATE gpuledger.period SET run_id = $2, updated_at = now() WHERE period = $1", o.Period.Start(), res.RunID)
@@ -134,11 +135,20 @@ func runHashes(deliveries []deliveryRef, units []unitRef) (input, output [32]byt
 // verifyRun checks that the run's units account for every in-scope line of its
 // deliveries: the same lines and the same three sums, by source, payer, billing
 // period and currency. It sums control totals, thousands of rows, not the facts.
-func verifyRun(ctx context.Context, tx pgx.Tx, m period.Month, run string) error {
-	rows, err := tx.Query(ctx, `WITH bill AS (
+func verifyRun(ctx context.Context, tx pgx.Tx, m period.Month, run string, byBase bool) error {
+	rows, err := tx.Query(ctx, `WITH whole AS (
 			SELECT d.source_id, c.payer, d.billing_period, c.currency, sum(c.lines) AS lines, sum(c.billed_cost) AS billed, sum(c.effective_cost) AS effective, sum(c.list_cost) AS list
 			FROM gpuledger.run_delivery rd JOIN gpuledger.bill_delivery d ON d.id = rd.delivery_id JOIN gpuledger.bill_control c ON c.delivery_id = d.id
 			WHERE rd.run_id = $1 AND c.charge_month = $2 AND c.in_scope GROUP BY 1, 2, 3, 4
+		), brought AS ( -- what the policy brings in of lines that are not
+			SELECT l.source_id, r.payer, l.billing_period, l.currency, count(*) AS lines, sum(l.billed_cost) AS billed, sum(l.effective_cost) AS effective, coalesce(sum(l.list_cost), 0) AS list
+			FROM gpuledger.run_delivery rd JOIN gpuledger.bill_delivery d ON d.id = rd.delivery_id
+			JOIN gpuledger.bill_line l ON l.source_id = d.source_id AND l.billing_period = d.billing_period AND l.charge_month = $2 AND l.last_delivery IS NULL AND l.by_base
+			JOIN gpuledger.bill_resource r ON r.id = l.bill_resource_id
+			WHERE rd.run_id = $1 AND $3 GROUP BY 1, 2, 3, 4
+		), bill AS (
+			SELECT source_id, payer, billing_period, currency, sum(lines) AS lines, sum(billed) AS billed, sum(effective) AS effective, sum(list) AS list
+			FROM (SELECT * FROM whole UNION ALL SELECT * FROM brought) b GROUP BY 1, 2, 3, 4
 		), ledger AS (
 			SELECT t.source_id, t.payer, t.billing_period, t.currency, sum(t.lines) AS lines, sum(t.billed_out) AS billed, sum(t.effective_out) AS effective, sum(t.list_out) AS list
 			FROM gpuledger.run_unit ru JOIN gpuledger.unit_total t ON t.unit_id = ru.unit_id
@@ -148,7 +158,7 @@ func verifyRun(ctx context.Context, tx pgx.Tx, m period.Month, run string) error
 		FROM bill b FULL JOIN ledger l USING (source_id, payer, billing_period, currency)
 		JOIN gpuledger.source s ON s.id = source_id
 		WHERE (b.lines, b.billed, b.effective, b.list) IS DISTINCT FROM (l.lines, l.billed, l.effective, l.list)
-		ORDER BY 1, 2, 3`, run, m.Start())
+		ORDER BY 1, 2, 3`, run, m.Start(), byBase)
 	if err != nil {
 		return err
 	}

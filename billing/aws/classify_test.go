@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -270,5 +271,34 @@ func TestTagsAndLateCharges(t *testing.T) {
 	}
 	if l := lines[3]; l.BillingPeriod.String() != "2026-10" || l.ChargePeriod.Start.Month() != 8 {
 		t.Errorf("late charge: billing period %s, charge period %s", l.BillingPeriod, l.ChargePeriod)
+	}
+}
+
+// A Capacity Block of the reference: two p5 for a day, paid in advance and used for 36 hours.
+func TestCapacityBlock(t *testing.T) {
+	const block = "arn:aws:ec2:us-east-1:111122223333:capacity-reservation/cr-0abc"
+	use := func(instance, hours string) row {
+		return row{
+			"line_item_resource_id": instance, "line_item_usage_type": p5, "line_item_usage_amount": hours,
+			"line_item_unblended_cost": "0", "capacity_reservation_capacity_reservation_arn": block,
+		}
+	}
+	e := newExport(t)
+	e.columns = gross()
+	lines, _, _ := e.lines(
+		use("i-1", "24"),
+		row{
+			"line_item_line_item_type": "Fee", "line_item_resource_id": block, "line_item_usage_type": "USE1-CapacityBlock:p5.48xlarge", "line_item_usage_amount": "2", "pricing_unit": "Quantity",
+			"line_item_usage_start_date": "2026-10-05T00:00:00Z", "line_item_usage_end_date": "2026-10-06T00:00:00Z", "line_item_unblended_cost": "10080.00",
+		},
+		use("i-2", "12"),
+	)
+	got := map[string]string{}
+	for _, l := range lines {
+		got[string(l.Class)+" "+l.InstanceID+" "+l.InstanceType] = l.Costs.Billed.String() + " " + l.Costs.Effective.String()
+	}
+	want := map[string]string{"node_usage i-1 p5.48xlarge": "0 5040", "node_usage i-2 p5.48xlarge": "0 2520", "capacity_unused  p5.48xlarge": "10080 2520"}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -33,6 +33,7 @@ type decoder struct {
 	noNet      int64
 	headNotes  map[string]bool
 	spResidual map[string]money.Amount // Σ covered + negation by currency: 0 on a sound bill
+	blocks     billing.Blocks
 }
 
 func newDecoder(d billing.Delivery) *decoder {
@@ -110,6 +111,9 @@ func (d *decoder) line() (*billing.Line, error) {
 	}
 	d.tagErr = nil
 	l.LoadTags = d.loadTags
+	if d.blocks.Hold(l) {
+		return nil, d.tagErr
+	}
 	return l, nil
 }
 
@@ -248,7 +252,7 @@ func (d *decoder) notes() []string {
 			out = append(out, fmt.Sprintf("savings plan negations miss what they offset by %s %s: billed cost differs from the sum of %s by it", a, currency, columns[d.unblended]))
 		}
 	}
-	return out
+	return append(out, d.blocks.Notes()...)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

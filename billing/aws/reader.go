@@ -115,6 +115,9 @@ func (r *Reader) Read(ctx context.Context, d billing.Delivery, keep func(*billin
 			return r.wrap(err)
 		}
 	}
+	if err := dec.blocks.Pass(keep, fn); err != nil {
+		return r.wrap(err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.notes[d.Token] = dec.notes()

@@ -30,6 +30,7 @@ type decoder struct {
 	anyResource bool // the file does not say what its resources are
 	headNotes   map[string]bool
 	unknown     map[string]int64
+	blocks      billing.Blocks
 }
 
 func (d *decoder) start(rows *table.Reader, file string) error {
@@ -103,6 +104,9 @@ func (d *decoder) line() (*billing.Line, error) {
 	d.classify(l)
 	d.tagErr, d.loaded = nil, false
 	l.LoadTags = d.loadTags
+	if d.blocks.Hold(l) {
+		return nil, d.tagErr
+	}
 	return l, nil
 }
 
@@ -162,7 +166,7 @@ func (d *decoder) notes() []string {
 	for _, n := range names {
 		out = append(out, fmt.Sprintf("%d lines of unknown ChargeCategory %s: classed as other", d.unknown[n], n))
 	}
-	return out
+	return append(out, d.blocks.Notes()...)
 }
 
 func abs(a money.Amount) money.Amount {

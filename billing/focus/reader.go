@@ -124,6 +124,9 @@ func (r *Reader) Read(ctx context.Context, d billing.Delivery, keep func(*billin
 			return r.wrap(err)
 		}
 	}
+	if err := dec.blocks.Pass(keep, fn); err != nil {
+		return r.wrap(err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.notes[d.Token] = dec.notes()
@@ -138,6 +141,9 @@ func ReadRows(ctx context.Context, d billing.Delivery, rows *table.Reader, key s
 		return nil, err
 	}
 	if err := rows.Each(ctx, -1, dec.line, func() error { return dec.tagErr }, keep, fn); err != nil {
+		return nil, err
+	}
+	if err := dec.blocks.Pass(keep, fn); err != nil {
 		return nil, err
 	}
 	return dec.notes(), nil

@@ -73,3 +73,30 @@ kube_node_labels{$job,node="n3",label_nvidia_com_gpu_count="1",label_node_kubern
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 }
+
+// A machine whose time is billed at no cost is a finding, unless the bill gives a reason:
+// another line of the same hour, no list price, a correction.
+func TestMachineAtNoCost(t *testing.T) {
+	dir := t.TempDir()
+	const head = "BillingAccountId,BillingCurrency,BillingPeriodStart,BillingPeriodEnd,ChargePeriodStart,ChargePeriodEnd,ChargeCategory,ChargeClass,ChargeDescription,ServiceName,ServiceProviderName,ResourceId,SubAccountId,ConsumedQuantity,ConsumedUnit,BilledCost,EffectiveCost,ListCost,x_UsageType\n"
+	row := func(machine, hour, class, cost, list string) string {
+		return "01-AB,USD,2026-10-01T00:00:00Z,2026-11-01T00:00:00Z,2026-10-05T" + hour + ":00:00Z,2026-10-05T" + hour + ":59:59Z,Usage," + class + ",g6.xlarge hours,AmazonEC2,AWS," + machine + ",acc,1,Hours," + cost + "," + cost + "," + list + ",BoxUsage:g6.xlarge\n"
+	}
+	write(t, filepath.Join(dir, "metrics.txt"), "start 2026-10-05T09:45:00Z every 30s\nkube_node_info{job=\"ksm\",node=\"n1\",provider_id=\"aws:///us-east-1a/i-1\"} 1x180\n")
+	write(t, filepath.Join(dir, "bill.csv"), head+
+		row("i-1", "10", "", "0", "0.8")+row("i-1", "11", "", "0.8", "0.8")+ // the hour of 10 only
+		row("i-2", "10", "", "0", "")+
+		row("i-3", "10", "", "0", "0.8")+row("i-3", "10", "", "0.3", "0.8")+ // half of it covered elsewhere
+		row("i-4", "10", "", "0", "0")+ // free by its price
+		row("i-5", "10", "Correction", "0", "0.8"))
+	work := layOut(t, dir)
+	config, dsn := filepath.Join(work, "gpuledger.yaml"), pgtest.New(t, migrate)
+	_, _, log := cli(t, dsn, "run", "--period", "2026-10", "--config", config)
+	if !strings.Contains(log, "2 machines of source bill cost nothing for 2 hours (i-1 among them)") {
+		t.Error(log)
+	}
+	out := mustCLI(t, dsn, "bills", "unmatched", "--period", "2026-10", "--config", config, "-o", "csv")
+	if strings.Count(out, "billed at nothing") != 2 || !strings.Contains(out, "billed at nothing,i-2,g6.xlarge,2026-10-05 10:00,2026-10-05 10:59,,,0,1.000,") {
+		t.Error(out)
+	}
+}

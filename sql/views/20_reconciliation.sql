@@ -1,7 +1,8 @@
 -- Does the month tie out? For each source, account, billing period and currency:
 -- the bill is what is in scope and what is not; what is in scope went to pods and
 -- to remainder categories; the difference is 0. A month without a run shows the
--- whole of what is in scope as its difference.
+-- whole of what is in scope as its difference. Under credits_spread: by_base the part
+-- of account-wide lines that the run brought in counts as in scope.
 CREATE OR REPLACE VIEW finance.reconciliation AS
 WITH deliveries AS (
     SELECT p.period, rd.delivery_id
@@ -34,10 +35,13 @@ WITH deliveries AS (
     SELECT p.period, l.source_id, r.payer, l.billing_period, l.currency,
         coalesce(sum(l.billed_cost * a.ratio) FILTER (WHERE a.category = 'pod'), 0) * 0.000000000001 AS allocated_billed,
         coalesce(sum(l.billed_cost * a.ratio) FILTER (WHERE a.category <> 'pod'), 0) * 0.000000000001 AS remainder_billed,
+        coalesce(sum(l.billed_cost * a.ratio) FILTER (WHERE l.by_base), 0) * 0.000000000001 AS brought_billed,
         coalesce(sum(l.effective_cost * a.ratio) FILTER (WHERE a.category = 'pod'), 0) * 0.000000000001 AS allocated_effective,
         coalesce(sum(l.effective_cost * a.ratio) FILTER (WHERE a.category <> 'pod'), 0) * 0.000000000001 AS remainder_effective,
+        coalesce(sum(l.effective_cost * a.ratio) FILTER (WHERE l.by_base), 0) * 0.000000000001 AS brought_effective,
         coalesce(sum(l.list_cost * a.ratio) FILTER (WHERE a.category = 'pod'), 0) * 0.000000000001 AS allocated_list,
-        coalesce(sum(l.list_cost * a.ratio) FILTER (WHERE a.category <> 'pod'), 0) * 0.000000000001 AS remainder_list
+        coalesce(sum(l.list_cost * a.ratio) FILTER (WHERE a.category <> 'pod'), 0) * 0.000000000001 AS remainder_list,
+        coalesce(sum(l.list_cost * a.ratio) FILTER (WHERE l.by_base), 0) * 0.000000000001 AS brought_list
     FROM gpuledger.period p
     JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id
     JOIN gpuledger.allocation a ON a.unit_id = ru.unit_id AND a.period = p.period
@@ -53,26 +57,26 @@ SELECT
     coalesce(b.billing_period, s.billing_period) AS billing_period,
     coalesce(b.lines, 0) AS lines,
     coalesce(b.bill_billed, 0) AS bill_billed,
-    coalesce(b.in_scope_billed, 0) AS in_scope_billed,
-    coalesce(b.out_of_scope_billed, 0) AS out_of_scope_billed,
+    trim_scale(coalesce(b.in_scope_billed, 0) + coalesce(s.brought_billed, 0)) AS in_scope_billed,
+    trim_scale(coalesce(b.out_of_scope_billed, 0) - coalesce(s.brought_billed, 0)) AS out_of_scope_billed,
     coalesce(s.allocated_billed, 0) AS allocated_billed,
     coalesce(s.remainder_billed, 0) AS remainder_billed,
     0::numeric AS adjustments_billed,
-    trim_scale(coalesce(b.bill_billed, 0) - coalesce(b.out_of_scope_billed, 0) - coalesce(s.allocated_billed, 0) - coalesce(s.remainder_billed, 0)) AS difference_billed,
+    trim_scale(coalesce(b.bill_billed, 0) - (coalesce(b.out_of_scope_billed, 0) - coalesce(s.brought_billed, 0)) - coalesce(s.allocated_billed, 0) - coalesce(s.remainder_billed, 0)) AS difference_billed,
     coalesce(b.bill_effective, 0) AS bill_effective,
-    coalesce(b.in_scope_effective, 0) AS in_scope_effective,
-    coalesce(b.out_of_scope_effective, 0) AS out_of_scope_effective,
+    trim_scale(coalesce(b.in_scope_effective, 0) + coalesce(s.brought_effective, 0)) AS in_scope_effective,
+    trim_scale(coalesce(b.out_of_scope_effective, 0) - coalesce(s.brought_effective, 0)) AS out_of_scope_effective,
     coalesce(s.allocated_effective, 0) AS allocated_effective,
     coalesce(s.remainder_effective, 0) AS remainder_effective,
     0::numeric AS adjustments_effective,
-    trim_scale(coalesce(b.bill_effective, 0) - coalesce(b.out_of_scope_effective, 0) - coalesce(s.allocated_effective, 0) - coalesce(s.remainder_effective, 0)) AS difference_effective,
+    trim_scale(coalesce(b.bill_effective, 0) - (coalesce(b.out_of_scope_effective, 0) - coalesce(s.brought_effective, 0)) - coalesce(s.allocated_effective, 0) - coalesce(s.remainder_effective, 0)) AS difference_effective,
     coalesce(b.bill_list, 0) AS bill_list,
-    coalesce(b.in_scope_list, 0) AS in_scope_list,
-    coalesce(b.out_of_scope_list, 0) AS out_of_scope_list,
+    trim_scale(coalesce(b.in_scope_list, 0) + coalesce(s.brought_list, 0)) AS in_scope_list,
+    trim_scale(coalesce(b.out_of_scope_list, 0) - coalesce(s.brought_list, 0)) AS out_of_scope_list,
     coalesce(s.allocated_list, 0) AS allocated_list,
     coalesce(s.remainder_list, 0) AS remainder_list,
     0::numeric AS adjustments_list,
-    trim_scale(coalesce(b.bill_list, 0) - coalesce(b.out_of_scope_list, 0) - coalesce(s.allocated_list, 0) - coalesce(s.remainder_list, 0)) AS difference_list,
+    trim_scale(coalesce(b.bill_list, 0) - (coalesce(b.out_of_scope_list, 0) - coalesce(s.brought_list, 0)) - coalesce(s.allocated_list, 0) - coalesce(s.remainder_list, 0)) AS difference_list,
     coalesce(b.lines_without_list, 0) AS lines_without_list
 FROM bill b
 FULL JOIN split s ON s.period = b.period AND s.source_id = b.source_id AND s.payer = b.payer
