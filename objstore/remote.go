@@ -42,7 +42,7 @@ func (w within) ask(prefix string) (string, bool) {
 // or a name that only starts like the single object's.
 func (w within) key(name string) (string, bool) {
 	key := strings.TrimPrefix(name, w.prefix)
-	return key, !strings.HasSuffix(key, "/") && (w.only == "" || key == w.only)
+	return key, key != "" && !strings.HasSuffix(key, "/") && (w.only == "" || key == w.only)
 }
 
 func cleanTag(tag string) string { return strings.Trim(tag, `"`) }
@@ -155,6 +155,19 @@ func spool(r io.Reader) (*os.File, error) {
 		return nil, err
 	}
 	return tmp, nil
+}
+
+// rewindable gives a body that a request can send again, from a temporary file where
+// the source cannot be read twice. Call done when it is sent.
+func rewindable(ctx context.Context, body io.Reader) (whole io.ReadSeeker, done func(), err error) {
+	if seeker, ok := body.(io.ReadSeeker); ok {
+		return seeker, func() {}, nil
+	}
+	tmp, err := spool(ctxReader{ctx, body})
+	if err != nil {
+		return nil, nil, err
+	}
+	return tmp, func() { tmp.Close(); os.Remove(tmp.Name()) }, nil
 }
 
 type tempFile struct {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"sort"
 	"strings"
 
@@ -117,18 +116,13 @@ func (s *s3Store) Put(ctx context.Context, key string, body io.Reader) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	seeker, ok := body.(io.ReadSeeker)
-	if !ok {
-		tmp, err := spool(ctxReader{ctx, body})
-		if err != nil {
-			return fmt.Errorf("objstore: write %s: %w", s.url(key), err)
-		}
-		defer os.Remove(tmp.Name())
-		defer tmp.Close()
-		seeker = tmp
+	whole, done, err := rewindable(ctx, body)
+	if err != nil {
+		return fmt.Errorf("objstore: write %s: %w", s.url(key), err)
 	}
-	_, err := s.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: aws.String(s.bucket), Key: aws.String(s.prefix + key), Body: seeker,
+	defer done()
+	_, err = s.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket: aws.String(s.bucket), Key: aws.String(s.prefix + key), Body: whole,
 	})
 	if err != nil {
 		return s.explain("put", key, err)
