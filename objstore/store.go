@@ -1,5 +1,5 @@
-// Package objstore reads, lists and writes objects in a folder or an S3 bucket,
-// behind one small interface. It is the only package that knows an object
+// Package objstore reads, lists and writes objects in a folder, an S3 bucket or a
+// container of Azure Blob Storage, behind one small interface. It is the only package that knows an object
 // store's SDK.
 package objstore
 
@@ -31,7 +31,7 @@ type Object struct {
 	Modified time.Time
 }
 
-// Store is one location: a folder, or a bucket with a prefix. Keys are relative
+// Store is one location: a folder, or a bucket or container with a prefix. Keys are relative
 // to it and use slashes. Safe for concurrent use.
 type Store interface {
 	// Location returns where the store is, for messages. It holds no secrets.
@@ -64,17 +64,37 @@ type File interface {
 	Object() Object
 }
 
-// Open returns the store at a location: a path, file://path, or
-// s3://bucket/prefix. A location that ends in the name of a data file
-// (.csv, .gz, .parquet, .json) is a store of that one object. S3 takes its
-// region, endpoint and credentials from the standard AWS environment and
-// configuration files; with an endpoint of one's own (AWS_ENDPOINT_URL or
+// Open returns the store at a location: a path, file://path, s3://bucket/prefix, or
+// https://account.blob.core.windows.net/container/prefix. A location that ends in the
+// name of a data file (.csv, .gz, .parquet, .json) is a store of that one object.
+// Nothing is asked of a service yet.
+//
+// S3 takes its region, endpoint and credentials from the standard AWS environment
+// and configuration files; with an endpoint of one's own (AWS_ENDPOINT_URL or
 // AWS_ENDPOINT_URL_S3) buckets are addressed by path.
+//
+// Azure Blob Storage is also written abfss://container@account.dfs.core.windows.net/prefix
+// or az://account/container/prefix, and the hosts of the other clouds are known.
+// Requests are signed with the first of these that there is:
+//
+//  1. a SAS token as the location's query (?sv=…&sig=…),
+//  2. AZURE_STORAGE_CONNECTION_STRING, if it is for the location's account,
+//  3. AZURE_STORAGE_KEY, if AZURE_STORAGE_ACCOUNT is that account,
+//  4. AZURE_STORAGE_SAS_TOKEN, unless AZURE_STORAGE_ACCOUNT is another account,
+//  5. an Azure identity: service principal, workload or managed identity, or the
+//     Azure CLI's login, as azidentity's DefaultAzureCredential finds it.
+//
+// AZURE_STORAGE_BLOB_ENDPOINT (http://127.0.0.1:10000/account), or BlobEndpoint in
+// the connection string, sends the requests for every container there instead, as
+// endpoint/container/name: for emulators. Over plain http only keys and SAS tokens
+// are sent.
 func Open(ctx context.Context, location string) (Store, error) {
 	scheme, rest, ok := strings.Cut(location, "://")
 	switch {
 	case location == "":
-		return nil, errors.New("objstore: empty location; give a folder or s3://bucket/prefix")
+		return nil, errors.New("objstore: empty location; give a folder, s3://bucket/prefix or " + blobForms)
+	case !ok && Public(location) != location:
+		return nil, errors.New("objstore: a location with a SAS token starts with https://")
 	case !ok:
 		return openDir(location)
 	case scheme == "file":
@@ -85,8 +105,29 @@ func Open(ctx context.Context, location string) (Store, error) {
 		return openDir(p)
 	case scheme == "s3":
 		return openS3(ctx, rest)
+	case scheme == "https" || scheme == "abfss" || scheme == "az":
+		return openBlob(scheme, rest, blobHTTP())
 	}
-	return nil, fmt.Errorf("objstore: scheme %q is not supported; use a folder or s3://bucket/prefix", scheme)
+	return nil, fmt.Errorf("objstore: scheme %q is not supported; use a folder, s3://bucket/prefix or %s", scheme, blobForms)
+}
+
+// Public returns a location as it was given without what may be secret: the query of
+// an address, which can be a SAS token, and a password. For messages; Open need not
+// accept it.
+func Public(location string) string {
+	scheme, rest, ok := strings.Cut(location, "://")
+	if !ok {
+		if path, query, _ := strings.Cut(location, "?"); strings.Contains(query, "sig=") {
+			return path
+		}
+		return location
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	host, path, _ := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(host, '@'); i >= 0 && strings.Contains(host[:i], ":") {
+		rest = host[i+1:] + "/" + path
+	}
+	return scheme + "://" + rest
 }
 
 // checkKey refuses keys that would leave the location.

@@ -25,7 +25,7 @@ import (
 type BillConfig struct {
 	Name     string   `yaml:"name"`
 	Type     string   `yaml:"type"`     // aws | azure | gcp | focus | ratecard
-	Location string   `yaml:"location"` // s3://bucket/prefix, or a folder
+	Location string   `yaml:"location"` // s3://bucket/prefix, https://account.blob.core.windows.net/container/prefix, or a folder
 	Nulls    []string `yaml:"nulls"`    // focus: texts that mean "no value"
 	Currency string   `yaml:"currency"` // focus, azure: for files without a currency
 	File     string   `yaml:"file"`     // ratecard: the card
@@ -124,7 +124,7 @@ func (b *BillConfig) where() string {
 	case b.Table != "":
 		return b.Table
 	case b.Location != "":
-		return b.Location
+		return objstore.Public(b.Location)
 	}
 	return b.File
 }

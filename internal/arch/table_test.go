@@ -46,6 +46,7 @@ var edges = map[string][]string{
 	// Test support: these are imported by test files only.
 	"internal/anyfleet":   {"gpu"},
 	"internal/arch":       {},
+	"internal/blobtest":   {},
 	"internal/bqtest":     {},
 	"internal/golden":     {"gpu"},
 	"internal/pgtest":     {"warehouse/localpg"},
@@ -54,7 +55,7 @@ var edges = map[string][]string{
 }
 
 // testSupport are the packages that no program may contain.
-var testSupport = []string{"internal/anyfleet", "internal/arch", "internal/bqtest", "internal/golden", "internal/pgtest", "internal/promtest", "billing/billingtest"}
+var testSupport = []string{"internal/anyfleet", "internal/arch", "internal/blobtest", "internal/bqtest", "internal/golden", "internal/pgtest", "internal/promtest", "billing/billingtest"}
 
 // modules says where a package from elsewhere may be imported, tests apart: each
 // service's client in one place, so that it can be replaced there. The longest
@@ -62,7 +63,8 @@ var testSupport = []string{"internal/anyfleet", "internal/arch", "internal/bqtes
 var modules = map[string][]string{
 	"cloud.google.com/go/bigquery":                   {"billing/gcp"},
 	"cloud.google.com/go/civil":                      {"billing/gcp"},
-	"google.golang.org/api":                          {"billing/gcp"},                   // options and errors of BigQuery's client
+	"google.golang.org/api":                          {"billing/gcp"}, // options and errors of BigQuery's client
+	"github.com/Azure/azure-sdk-for-go":              {"objstore"},
 	"github.com/aws/aws-sdk-go-v2":                   {"objstore", "ingest/prometheus"}, // there the signer, for Amazon Managed Prometheus
 	"github.com/aws/aws-sdk-go-v2/service/s3":        {"objstore"},
 	"github.com/aws/smithy-go":                       {"objstore"},
