@@ -48,9 +48,6 @@ func (s *sampleSave) saveInventory(ctx context.Context) error {
 		now := old.clone()
 		for id, at := range on {
 			for _, h := range s.hours {
-				if s.kept[h.Hour.Unix()] {
-					continue
-				}
 				for j := range h.Nodes {
 					if slices.Contains(at, s.nodes[keyOf(&h.Nodes[j])]) {
 						now.cut(id, h.Hour, h.Hour.Add(time.Hour))
@@ -104,9 +101,6 @@ func (s *sampleSave) said() sayings {
 	var out sayings
 	for i := range s.hours {
 		h := &s.hours[i]
-		if s.kept[h.Hour.Unix()] {
-			continue
-		}
 		hashes := podHashes(h.Inventory)
 		alive := map[string]period.Span{}
 		for _, p := range h.Inventory.AllPods() {

@@ -54,7 +54,7 @@ const machineOf = "coalesce(nullif(n.instance_id, ''), c.key || '/' || n.name)"
 // KnownInstances returns the provider's names of all machines that were seen to be a
 // cluster's node before a time.
 func (db *DB) KnownInstances(ctx context.Context, before time.Time) (map[string]bool, error) {
-	rows, err := db.pool.Query(ctx, "SELECT DISTINCT "+machineOf+" FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id WHERE n.first_hour < $1", before)
+	rows, err := db.pool.Query(ctx, "SELECT DISTINCT "+machineOf+" FROM gpuledger.node n JOIN gpuledger.cluster c ON c.id = n.cluster_id WHERE n.first_hour < $1 AND EXISTS (SELECT FROM gpuledger.node_hour h WHERE h.node_id = n.id AND h.superseded_by IS NULL)", before)
 	if err != nil {
 		return nil, err
 	}

@@ -27,32 +27,21 @@ type SampleLoad struct {
 	Started       time.Time
 	Source        string   // which of the cluster's sources it was read from
 	Warnings      []string // what the source said of data that may be partial
-	AllowLess     bool     // accept hours with less measured time than is stored
+	AllowLess     bool     // accept hours with less than is stored: measured time, nodes, inventory
+	AllowEmpty    bool     // and those of which nothing was read
 }
 
 // SampleResult says what saving hours did.
 type SampleResult struct {
 	NodeHours int64
 	Changed   int64
-}
-
-// LessMeasuredError refuses hours whose re-read has less measured time than is
-// stored: the source has begun to forget.
-type LessMeasuredError struct {
-	Node                string
-	Hour                time.Time
-	StoredUS, OfferedUS int64
-	Hours               int
-}
-
-func (e *LessMeasuredError) Error() string {
-	return fmt.Sprintf("%d node-hours would lose measured time, the first being %s at %s (%.1f device-seconds stored, %.1f read now); nothing was changed; use --allow-less to accept it",
-		e.Hours, e.Node, e.Hour.Format(time.RFC3339), float64(e.StoredUS)/1e6, float64(e.OfferedUS)/1e6)
+	Less      *LessMeasuredError // hours that stay as they are, for they would lose something; nil for none
 }
 
 // SaveHours stores folded hours of one cluster, each with all of its nodes, in one
 // transaction. What an hour said before is replaced by what it says now, a node that it
-// no longer shows included; where both say the same it writes nothing.
+// no longer shows included; where both say the same it writes nothing. An hour that would
+// lose something by it stays as it is, unless the load allows it.
 func (db *DB) SaveHours(ctx context.Context, load SampleLoad, hours []gpu.ClusterHour) (res SampleResult, err error) {
 	err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 		s := &sampleSave{tx: tx, load: load, hours: hours}
@@ -72,8 +61,9 @@ type sampleSave struct {
 	devices    map[deviceKey]int32
 	partitions map[partitionKey]int32
 	pods       map[podKey]int64
-	kept       map[int64]bool // hours of which more of the inventory is stored than was read now
-	gone       []goneHour     // what is stored of the hours and not in them now
+	stored     []storedVersion // what is current of the hours
+	less       *LessMeasuredError
+	gone       []goneHour // what is stored of the hours and not in them now
 }
 
 func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
@@ -85,6 +75,12 @@ func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
 	}
 	if s.clusterID, err = clusterID(ctx, s.tx, s.load.Cluster); err != nil {
 		return err
+	}
+	if err := s.leave(ctx); err != nil {
+		return err
+	}
+	if res.Less = s.less; len(s.hours) == 0 {
+		return nil
 	}
 	if err := s.nameHours(ctx); err != nil {
 		return err
@@ -98,11 +94,8 @@ func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
 		s.load.Settings[:], s.load.Series, s.load.Samples, s.load.Started, s.load.Source, append([]string{}, s.load.Warnings...)).Scan(&loadID); err != nil {
 		return err
 	}
-	clusterChanged, err := s.saveClusterHours(ctx, loadID)
-	if err != nil {
-		return err
-	}
-	changed, err := s.changed(ctx)
+	changed := s.changed()
+	clusterChanged, err := s.saveClusterHours(ctx, loadID, changed)
 	if err != nil {
 		return err
 	}
@@ -126,10 +119,12 @@ func (s *sampleSave) save(ctx context.Context, res *SampleResult) error {
 	if _, err := s.tx.Exec(ctx, "UPDATE gpuledger.sample_load SET node_hours = $2, changed = $3 WHERE id = $1", loadID, res.NodeHours, res.Changed); err != nil {
 		return err
 	}
-	if len(changed) == 0 {
-		return nil
+	if len(changed) > 0 {
+		if err := s.write(ctx, loadID, changed); err != nil {
+			return err
+		}
 	}
-	return s.write(ctx, loadID, changed)
+	return s.reseen(ctx)
 }
 
 // nodeHourHash identifies what an hour says, by names and never by database ids.
@@ -190,23 +185,36 @@ func measuredMicros(nh gpu.NodeHour) (measured, present int64) {
 	return measured, present
 }
 
-func (s *sampleSave) saveClusterHours(ctx context.Context, loadID int64) (changed int64, err error) {
-	s.kept = map[int64]bool{}
+// saveClusterHours stores how much of the inventory was seen. An hour of which something
+// changed is of this load as a whole.
+func (s *sampleSave) saveClusterHours(ctx context.Context, loadID int64, changedNodes []*changedHour) (changed int64, err error) {
+	differs := map[int64]bool{}
+	for _, c := range changedNodes {
+		differs[c.hour.Hour.Unix()] = true
+	}
+	for _, g := range s.gone {
+		differs[g.hour.Unix()] = true
+	}
 	for _, h := range s.hours {
 		var id, covered int64
 		err := s.tx.QueryRow(ctx, "SELECT id, covered_us FROM gpuledger.cluster_hour WHERE cluster_id = $1 AND hour = $2 AND superseded_by IS NULL", s.clusterID, h.Hour).Scan(&id, &covered)
 		if err != nil && err != pgx.ErrNoRows {
 			return changed, err
 		}
-		if err == nil && (covered == h.CoveredMicros || covered > h.CoveredMicros && !s.load.AllowLess) {
-			s.kept[h.Hour.Unix()] = covered > h.CoveredMicros
+		now := h.CoveredMicros
+		if err == nil && !s.load.AllowLess {
+			now = max(now, covered) // less by an edge at most
+		}
+		if err == nil && covered == now && !differs[h.Hour.Unix()] {
 			continue
 		}
-		changed++
+		if err != nil || covered != now {
+			changed++
+		}
 		if _, err := s.tx.Exec(ctx, "UPDATE gpuledger.cluster_hour SET superseded_by = $2 WHERE id = $1", id, loadID); err != nil {
 			return changed, err
 		}
-		if _, err := s.tx.Exec(ctx, "INSERT INTO gpuledger.cluster_hour (cluster_id, hour, covered_us, load_id) VALUES ($1, $2, $3, $4)", s.clusterID, h.Hour, h.CoveredMicros, loadID); err != nil {
+		if _, err := s.tx.Exec(ctx, "INSERT INTO gpuledger.cluster_hour (cluster_id, hour, covered_us, load_id) VALUES ($1, $2, $3, $4)", s.clusterID, h.Hour, now, loadID); err != nil {
 			return changed, err
 		}
 	}

@@ -421,9 +421,8 @@ func TestRereadMayNotLose(t *testing.T) {
 	if res, err := db.SaveHours(t.Context(), load, at(3_600_000_000)); err != nil || res.Changed != 0 {
 		t.Fatalf("%+v %v", res, err)
 	}
-	var less *LessMeasuredError
-	if _, err := db.SaveHours(t.Context(), load, at(1_000_000)); !errors.As(err, &less) || !strings.Contains(err.Error(), "3600.0 device-seconds stored, 1.0 read now") {
-		t.Fatalf("%v", err)
+	if res, err := db.SaveHours(t.Context(), load, at(1_000_000)); err != nil || res.Less == nil || !strings.Contains(res.Less.Error(), "3600.0 device-seconds stored, 1.0 read now") {
+		t.Fatalf("%+v %v", res, err)
 	}
 	if after := db.text(t, "SELECT * FROM gpuledger.node_hour") + db.text(t, "SELECT * FROM gpuledger.occupancy") + db.text(t, "SELECT * FROM gpuledger.sample_load"); after != before {
 		t.Error("a refused re-read wrote something")

@@ -79,11 +79,11 @@ func (c *ingestBills) run(ctx context.Context, a *app, cfg *Config, db *database
 
 // ingestSamples loads the hours of a span from the clusters' telemetry stores.
 type ingestSamples struct {
-	period    string
-	from, to  string
-	cluster   string
-	allowLess bool
-	partial   bool
+	period   string
+	from, to string
+	cluster  string
+	allow    lessAllowed
+	partial  bool
 }
 
 func (a *app) ingestSamplesCmd() *cobra.Command {
@@ -107,7 +107,8 @@ func (a *app) ingestSamplesCmd() *cobra.Command {
 	f.StringVar(&c.from, "from", "", "start of the span, RFC 3339 or a date")
 	f.StringVar(&c.to, "to", "", "end of the span, exclusive")
 	f.StringVar(&c.cluster, "cluster", "", "only this cluster of the configuration")
-	f.BoolVar(&c.allowLess, "allow-less", false, "accept hours with less measured time than is stored")
+	f.BoolVar(&c.allow.less, "allow-less", false, "accept hours with less than is stored: measured time, or nodes that are not there now")
+	f.BoolVar(&c.allow.empty, "allow-empty", false, "accept that hours have nothing of which something is stored, too")
 	allowPartialFlag(cmd, &c.partial)
 	cmd.MarkFlagsMutuallyExclusive("period", "from")
 	cmd.MarkFlagsRequiredTogether("from", "to")
@@ -156,7 +157,7 @@ func (c *ingestSamples) run(ctx context.Context, a *app, cfg *Config, db *databa
 		found = true
 		sources, err := a.openSources(ctx, cfg, cl)
 		if err == nil {
-			err = a.ingestCluster(ctx, db, cl, sources, span, c.allowLess)
+			err = a.ingestCluster(ctx, db, cl, sources, span, c.allow)
 		}
 		if err = a.skipped(err); err != nil {
 			problems = append(problems, fmt.Errorf("cluster %s: %w", cl.Name, err))
@@ -170,11 +171,11 @@ func (c *ingestSamples) run(ctx context.Context, a *app, cfg *Config, db *databa
 
 // ingestCluster reads all hours of a span that the sources hold. Who asks for hours that
 // are lost is told so every time.
-func (a *app) ingestCluster(ctx context.Context, db *database, cl ClusterConfig, sources *clusterSources, span period.Span, allowLess bool) error {
+func (a *app) ingestCluster(ctx context.Context, db *database, cl ClusterConfig, sources *clusterSources, span period.Span, allow lessAllowed) error {
 	if err := sources.record(ctx, db, cl, a.now()); err != nil {
 		return err
 	}
-	lost, err := a.loadSamples(ctx, db, cl, sources, span, false, allowLess)
+	lost, err := a.loadSamples(ctx, db, cl, sources, span, false, allow)
 	if err == nil && len(lost) > 0 {
 		err = incompletef("%d hours are older than what its sources hold (from %s); they are lost: %s", len(lost), sources.oldest().Format(time.RFC3339), spansOf(lost))
 	}

@@ -194,7 +194,7 @@ func (a *app) runSamples(ctx context.Context, cfg *Config, db *database, cl Clus
 		if state == "closed" {
 			continue
 		}
-		gone, err := a.loadSamples(ctx, db, cl, sources, span.Intersect(m.Span()), true, false)
+		gone, err := a.loadSamples(ctx, db, cl, sources, span.Intersect(m.Span()), true, lessAllowed{})
 		if err != nil {
 			return err
 		}

@@ -16,15 +16,22 @@ import (
 
 // sampleLoad reads hours of one cluster from its sources.
 type sampleLoad struct {
-	a         *app
-	db        *database
-	cl        ClusterConfig
-	allowLess bool
-	total     warehouse.SampleResult
-	empty     map[int64]emptyHour // read, and nothing was there
-	nothing   map[int64]bool      // nothing was there before, and nothing is listed now
-	late      bool                // a later source may hold what one has nothing of
-	findings  findings
+	a        *app
+	db       *database
+	cl       ClusterConfig
+	allow    lessAllowed
+	total    warehouse.SampleResult
+	full     int                 // hours of which something was read
+	empty    map[int64]emptyHour // read, and nothing was there
+	nothing  map[int64]bool      // nothing was there before, and nothing is listed now
+	late     bool                // a later source may hold what one has nothing of
+	findings findings
+}
+
+// lessAllowed is what the re-read of an hour may take away.
+type lessAllowed struct {
+	less  bool // measured time, nodes, inventory
+	empty bool // all of it, where nothing was read
 }
 
 // emptyHour is an hour of which a source answered that it has nothing.
@@ -38,7 +45,7 @@ type emptyHour struct {
 // source that has something of it; an hour of which none has anything is stored as
 // uncovered. Hours that no source holds any more and that were never read are lost: they
 // are returned, oldest first, and never stored as uncovered.
-func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, sources *clusterSources, span period.Span, missing, allowLess bool) (lost []time.Time, err error) {
+func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, sources *clusterSources, span period.Span, missing bool, allow lessAllowed) (lost []time.Time, err error) {
 	asked := ingest.Complete(span, a.now())
 	if asked.Empty() {
 		return nil, nil
@@ -58,8 +65,11 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 		}
 	}
 	todo := len(rest)
-	l := &sampleLoad{a: a, db: db, cl: cl, allowLess: allowLess, empty: map[int64]emptyHour{}, nothing: map[int64]bool{}, findings: findings{}}
+	l := &sampleLoad{a: a, db: db, cl: cl, allow: allow, empty: map[int64]emptyHour{}, nothing: map[int64]bool{}, findings: findings{}}
 	failures := append([]error(nil), sources.failures...)
+	if len(failures) > 0 { // what a source that is away has is not gone
+		l.allow = lessAllowed{}
+	}
 	for i, src := range sources.open {
 		l.late = i+1 < len(sources.open)
 		var mine, others []time.Time
@@ -77,6 +87,7 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 				return nil, err
 			}
 			failures = append(failures, err)
+			l.allow = lessAllowed{}
 			if l.late {
 				a.log.Warn("a source failed; its hours are read from the next", "cluster", cl.Name, "source", src.name, "error", err.Error())
 			}
@@ -84,15 +95,22 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 		rest = append(others, left...)
 		sort.Slice(rest, func(i, j int) bool { return rest[i].Before(rest[j]) })
 	}
-	if err := l.saveEmpty(ctx); err != nil {
-		return nil, err
+	if len(failures) == 0 { // else the source that failed may have something of them
+		if err := l.saveEmpty(ctx); err != nil {
+			return nil, err
+		}
 	}
 	a.sayPartial(cl, sources)
 	l.findings.say(a, cl.Name)
 	a.log.Info("samples loaded", "cluster", cl.Name, "span", asked.String(), "driver", sources.drivers(), "hours", todo-len(rest), "node_hours", l.total.NodeHours, "changed", l.total.Changed)
 	var unread, never []time.Time
+	if len(failures) > 0 {
+		for at := range l.empty {
+			rest = append(rest, time.Unix(at, 0).UTC())
+		}
+	}
 	for _, h := range rest {
-		if _, answered := l.empty[h.Unix()]; answered || l.nothing[h.Unix()] {
+		if _, answered := l.empty[h.Unix()]; answered && len(failures) == 0 || l.nothing[h.Unix()] {
 			continue
 		}
 		_, known := read[h.Unix()]
@@ -107,13 +125,27 @@ func (a *app) loadSamples(ctx context.Context, db *database, cl ClusterConfig, s
 		if len(unread) > 0 {
 			return nil, errors.Join(failures...)
 		}
-		return nil, nil
+		return nil, l.refused(missing)
 	}
 	lost = sources.lost(never)
-	if !missing && todo == len(rest) && len(lost) == 0 { // asked for by name, and the load ends well
+	if !missing && l.full == 0 && len(lost) == 0 { // asked for by name, and the load ends well
 		a.log.Warn("no source has anything of the span; gpuledger doctor says what each holds", "cluster", cl.Name, "span", asked.String())
 	}
-	return lost, nil
+	return lost, l.refused(missing)
+}
+
+// refused is an error for who asked for the hours, and a warning where they are looked at
+// again by themselves: what is stored stays, and says more.
+func (l *sampleLoad) refused(missing bool) error {
+	switch less := l.total.Less; {
+	case less == nil:
+		return nil
+	case missing:
+		l.a.log.Warn("hours have less now than when they were read, and stay as they were", "cluster", l.cl.Name, "node_hours", less.NodeHours, "hours", less.Hours, "first", less.Node+" at "+less.Hour.Format(time.RFC3339))
+		return nil
+	default:
+		return less
+	}
 }
 
 // from reads hours from one source, and returns those that are left to the next: where it
@@ -208,6 +240,7 @@ func (l *sampleLoad) fold(ctx context.Context, src *source, span period.Span, do
 		}
 		for _, h := range full {
 			done[h.Hour.Unix()] = true
+			l.full++
 			delete(l.empty, h.Hour.Unix())
 			l.remark(h)
 		}
@@ -236,13 +269,14 @@ func (l *sampleLoad) save(ctx context.Context, src *source, hours []gpu.ClusterH
 		res, err := l.db.SaveHours(ctx, warehouse.SampleLoad{
 			Cluster: l.cl.ID, ClusterName: src.nameAt(hours[0].Hour), Span: period.Span{Start: hours[0].Hour, End: hours[n-1].Hour.Add(time.Hour)},
 			Driver: src.about.Driver, ServerVersion: src.about.Version, Source: src.described(), Warnings: src.warnings(), Settings: settingsHash(src.cl),
-			Series: series, Samples: samples, Started: started, AllowLess: l.allowLess,
+			Series: series, Samples: samples, Started: started, AllowLess: l.allow.less, AllowEmpty: l.allow.empty,
 		}, hours[:n])
 		if err != nil {
 			return err
 		}
 		l.total.NodeHours += res.NodeHours
 		l.total.Changed += res.Changed
+		l.total.Less = l.total.Less.Join(res.Less)
 		hours, series, samples = hours[n:], 0, 0 // what was read is counted once
 	}
 	return nil

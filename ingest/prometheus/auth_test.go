@@ -159,6 +159,16 @@ func TestOAuth2(t *testing.T) {
 	if err := ask(wrong); err == nil || !strings.Contains(err.Error(), "401") || strings.Contains(err.Error(), "hush") {
 		t.Errorf("got %v", err)
 	}
+	// What follows the address of the token's server, or of where it sends us, is shown to nobody.
+	away := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://127.0.0.1:1/?token=hush-redirect", http.StatusTemporaryRedirect)
+	}))
+	for _, tokens := range []string{"http://127.0.0.1:1/t?client_key=hush-query", away + "?client_key=hush-query"} {
+		s := newSource(t, prometheus.Config{URL: url, Driver: prometheus.Query, MaxTries: 1, HTTP: httpConfig(t, "oauth2: {client_id: me, token_url: \""+tokens+"\", client_secret: hush-secret, endpoint_params: {key: hush-param}}")})
+		if err := ask(s); err == nil || strings.Contains(err.Error(), "hush") || !strings.Contains(err.Error(), "127.0.0.1") {
+			t.Errorf("got %v", err)
+		}
+	}
 }
 
 func TestHeaders(t *testing.T) {

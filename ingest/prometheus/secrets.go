@@ -15,6 +15,7 @@ import (
 type secrets struct {
 	texts []string
 	files []string // read when there is something to show: they are re-read in use, too
+	own   string   // the server's own address: its queries are ours
 }
 
 // gather collects what of the configuration is secret.
@@ -29,6 +30,7 @@ func gather(cfg Config, base *url.URL) secrets {
 	for _, values := range base.Query() {
 		add(values...)
 	}
+	s.own = base.Scheme + "://" + base.Host + base.Path
 	for name, value := range cfg.Headers {
 		if !strings.EqualFold(name, "X-Scope-OrgID") { // a tenant's name is none
 			add(value)
@@ -48,6 +50,9 @@ func gather(cfg Config, base *url.URL) secrets {
 	if o := h.OAuth2; o != nil {
 		add(string(o.ClientSecret))
 		file(o.ClientSecretFile, o.TLSConfig.KeyFile)
+		for _, value := range o.EndpointParams {
+			add(value)
+		}
 	}
 	if u := h.ProxyURL.URL; u != nil && u.User != nil {
 		password, _ := u.User.Password()
@@ -75,6 +80,9 @@ func gather(cfg Config, base *url.URL) secrets {
 // inHeader is what follows the name of a scheme in an Authorization header: also
 // tokens that were fetched on the way.
 var inHeader = regexp.MustCompile(`(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{8,}`)
+
+// queried is an address with a query: what others give, or are given, there is theirs.
+var queried = regexp.MustCompile(`(https?://[^\s"'?]+)\?[^\s"']+`)
 
 // hide replaces every secret in a text. One of less than four characters is no
 // secret, and replacing it would spoil the text.
@@ -106,6 +114,13 @@ func (s secrets) hide(text string) string {
 			text = strings.ReplaceAll(text, url.QueryEscape(secret), "(secret)")
 		}
 	}
+	text = queried.ReplaceAllStringFunc(text, func(address string) string {
+		where, _, _ := strings.Cut(address, "?")
+		if s.own != "" && strings.HasPrefix(where, s.own) {
+			return address
+		}
+		return where + "?(secret)"
+	})
 	return inHeader.ReplaceAllString(text, "$1 (secret)")
 }
 
