@@ -16,6 +16,7 @@ import (
 	"gpuledger/billing/azure"
 	"gpuledger/billing/focus"
 	"gpuledger/billing/gcp"
+	"gpuledger/billing/oci"
 	"gpuledger/billing/period"
 	"gpuledger/objstore"
 	"gpuledger/warehouse"
@@ -24,7 +25,7 @@ import (
 // BillConfig is one bill source.
 type BillConfig struct {
 	Name     string   `yaml:"name"`
-	Type     string   `yaml:"type"`     // aws | azure | gcp | focus | ratecard
+	Type     string   `yaml:"type"`     // aws | azure | gcp | oci | focus | ratecard
 	Location string   `yaml:"location"` // s3://bucket/prefix, https://account.blob.core.windows.net/container/prefix, or a folder
 	Nulls    []string `yaml:"nulls"`    // focus: texts that mean "no value"
 	Currency string   `yaml:"currency"` // focus, azure: for files without a currency
@@ -108,9 +109,9 @@ func (b *BillConfig) validate() error {
 			}
 		}
 		return nil
-	case "aws", "azure", "focus":
+	case "aws", "azure", "oci", "focus":
 	default:
-		return fmt.Errorf("type %q is not aws, azure, gcp, focus or ratecard", b.Type)
+		return fmt.Errorf("type %q is not aws, azure, gcp, oci, focus or ratecard", b.Type)
 	}
 	if b.Location == "" {
 		return fmt.Errorf("location is missing")
@@ -150,6 +151,8 @@ func (c *Config) reader(ctx context.Context, b BillConfig, db *warehouse.DB, loo
 		return azure.New(store, b.Name, azure.Options{Currency: b.Currency}), nil
 	case "gcp":
 		return gcp.Files(store, b.Name), nil
+	case "oci":
+		return oci.New(store, b.Name), nil
 	}
 	return focus.New(store, b.Name, focus.Options{Nulls: b.Nulls, Currency: b.Currency}), nil
 }

@@ -26,6 +26,7 @@ var edges = map[string][]string{
 	"billing/azure":    {"billing", "billing/azurevm", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
 	"billing/focus":    {"billing", "billing/azurevm", "billing/ec2", "billing/gce", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
 	"billing/gcp":      {"billing", "billing/focus", "billing/gce", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
+	"billing/oci":      {"billing", "billing/layout", "billing/money", "billing/period", "billing/table", "objstore"},
 	"allocate":         {"billing", "billing/money", "billing/period", "gpu", "policy"},
 
 	// 3: the outside: telemetry in, files out

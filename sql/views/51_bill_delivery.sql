@@ -17,7 +17,10 @@ SELECT
     array_to_string(d.notes, '; ') AS notes,
     d.submitted_at,
     d.loaded_at,
-    d.id AS bill_delivery_id
+    d.id AS bill_delivery_id,
+    encode(d.content_sha256, 'hex') AS content_sha256,
+    (SELECT max(o.id) FROM gpuledger.bill_delivery o WHERE o.superseded_by = d.id) AS replaced_delivery_id,
+    nullif(d.superseded_by, 0) AS replaced_by_delivery_id
 FROM gpuledger.bill_delivery d
 JOIN gpuledger.source s ON s.id = d.source_id
 LEFT JOIN LATERAL (
