@@ -12,7 +12,7 @@ FUZZTIME  ?= 20s
 TESTFLAGS ?= -timeout 9m
 DEMOFLAGS ?=
 
-.PHONY: help demo test build lint format vuln fuzz bench clean
+.PHONY: help demo test build lint format vuln fuzz sqlcheck bench clean
 
 help:
 	@echo 'make demo    build, then the whole pipeline on a made-up fleet (DEMOFLAGS=…)'
@@ -22,6 +22,7 @@ help:
 	@echo 'make format  rewrite the Go files as gofumpt has them'
 	@echo 'make vuln    known vulnerabilities in what the program calls'
 	@echo 'make fuzz    each fuzz target for FUZZTIME=$(FUZZTIME), in PKG=$(PKG)'
+	@echo 'make sqlcheck  the text of the BigQuery queries by GoogleSQL: minutes and 7 GB of memory to compile, once'
 	@echo 'make bench   benchmarks that match BENCH=$(BENCH), in PKG=$(PKG)'
 	@echo 'make clean   remove what was built'
 
@@ -48,6 +49,10 @@ vuln:
 
 fuzz:
 	@GO='$(GO)' PKG='$(PKG)' FUZZTIME='$(FUZZTIME)' sh scripts/fuzz.sh
+
+# In a module of its own, so that nothing else has to compile the analyzer.
+sqlcheck:
+	cd internal/sqlcheck && $(GO) test -count=1 ./...
 
 bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m $(PKG)

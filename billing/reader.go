@@ -33,13 +33,16 @@ var ErrIncomplete = errors.New("data incomplete")
 // RowError says where a delivery is broken and what to do.
 type RowError struct {
 	File   string
-	Row    int64  // 1 is the first data row
+	Row    int64  // 1 is the first data row, 0 the header
 	Column string // "" where the whole row is broken
 	Err    error
 }
 
 func (e *RowError) Error() string {
 	where := fmt.Sprintf("%s: row %d", e.File, e.Row)
+	if e.Row == 0 {
+		where = e.File + ": header"
+	}
 	if e.Column != "" {
 		where += ", column " + e.Column
 	}

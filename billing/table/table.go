@@ -86,6 +86,10 @@ func Open(ctx context.Context, store objstore.Store, file billing.File, opt Opti
 		r.src, err = openCSV(ctx, store, file, opt)
 	}
 	if err != nil {
+		var rowErr *billing.RowError
+		if errors.As(err, &rowErr) && rowErr.File == "" {
+			rowErr.File = file.Key
+		}
 		return nil, Incomplete(file.Key, err)
 	}
 	return r, nil

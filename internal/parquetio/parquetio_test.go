@@ -294,3 +294,27 @@ func TestExactDecimalsSample(t *testing.T) {
 }
 
 var sample = filepath.Join("..", "..", "..", "shared", "samples", "billing", "focus", "exact-decimals.parquet")
+
+// FuzzRead: any bytes are cells, or an error; never a panic.
+func FuzzRead(f *testing.F) {
+	f.Add(write(f, []Column{{Name: "a", Kind: String}, {Name: "m", Kind: StringMap}, {Name: "d", Kind: Decimal, Precision: 20, Scale: 4}}, []any{"x", map[string]string{"k": "v"}, "1.5"}, []any{nil, nil, nil}))
+	f.Add([]byte("PAR1PAR1"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file, err := Open(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			return
+		}
+		names := file.Columns()
+		r := file.Reader(names, nil)
+		defer func() { _ = r.Close() }()
+		for range 1000 {
+			if err := r.Next(); err != nil {
+				return
+			}
+			for i := range names {
+				_, _, _ = r.Text(i)
+				_, _, _ = r.Map(i)
+			}
+		}
+	})
+}
