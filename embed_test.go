@@ -15,6 +15,7 @@ func TestMigrationsAreNotEdited(t *testing.T) {
 		"migrations/00003_within_the_hour.sql": "ad087b168b08d6f82dd8c8f1f2fb040fd785b54a634417eafc1b732c793e8730",
 		"migrations/00004_inventory.sql":       "aada9a9114f4d97c73692ce170c531687e0f87d6beac5cc61b1e498bbd2ac3a1",
 		"migrations/00005_bills.sql":           "ca382f431e5c13f7f4ec6d6bee54680a2f8948f95f38cf8d935f9bb9a79d4f8a",
+		"migrations/00006_closing.sql":         "da859ce1039d625a96f5dec6d0cf005ca7aae29e906102665c3df867a955898b",
 	}
 	files, err := fs.Glob(Migrations, "migrations/*.sql")
 	if err != nil {

@@ -74,6 +74,21 @@ type Gates struct {
 	MaxNoTelemetry string `yaml:"max_no_telemetry" json:"max_no_telemetry"`
 	MaxEstimated   string `yaml:"max_estimated" json:"max_estimated"`
 	MaxUnowned     string `yaml:"max_unowned" json:"max_unowned"`
+	MaxUnmatched   string `yaml:"max_unmatched" json:"max_unmatched,omitempty"`     // of machines that no cluster shows; empty: 2%
+	MaxProvisional string `yaml:"max_provisional" json:"max_provisional,omitempty"` // of lines without an invoice yet; empty: 0%
+}
+
+// Unmatched is max_unmatched, or its default.
+func (g Gates) Unmatched() string { return orElse(g.MaxUnmatched, "2%") }
+
+// Provisional is max_provisional, or its default.
+func (g Gates) Provisional() string { return orElse(g.MaxProvisional, "0%") }
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
 }
 
 // ModelWeight is the price weight of one device-hour of a GPU model, from a UTC
@@ -253,7 +268,7 @@ func (p *Policy) validate() error {
 	if err := p.validatePayers(); err != nil {
 		return err
 	}
-	for _, g := range []struct{ key, value string }{{"gates.max_no_telemetry", p.Gates.MaxNoTelemetry}, {"gates.max_estimated", p.Gates.MaxEstimated}, {"gates.max_unowned", p.Gates.MaxUnowned}} {
+	for _, g := range []struct{ key, value string }{{"gates.max_no_telemetry", p.Gates.MaxNoTelemetry}, {"gates.max_estimated", p.Gates.MaxEstimated}, {"gates.max_unowned", p.Gates.MaxUnowned}, {"gates.max_unmatched", p.Gates.Unmatched()}, {"gates.max_provisional", p.Gates.Provisional()}} {
 		limit, err := ParsePercent(g.value)
 		if err != nil {
 			return fmt.Errorf("%s: %w", g.key, err)

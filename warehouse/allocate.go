@@ -136,7 +136,7 @@ func currentRun(ctx context.Context, tx pgx.Tx, m period.Month) (string, error) 
 		return "", err
 	}
 	if state == "closed" {
-		return "", fmt.Errorf("%s is closed; nothing in it can change", m)
+		return "", fmt.Errorf("%w: %s is closed; gpuledger adjust --period %s posts what has changed, gpuledger reopen opens it", ErrClosed, m, m)
 	}
 	if id == nil {
 		return "", nil

@@ -93,7 +93,20 @@ func insertRun(ctx context.Context, tx pgx.Tx, o AllocateOptions, started time.T
 	if err := verifyRun(ctx, tx, o.Period, res.RunID, o.Policy.CreditsSpread == policy.ByBase); err != nil {
 		return err
 	}
+	if err := logRun(ctx, tx, o, res.RunID); err != nil {
+		return err
+	}
 	_, err = tx.Exec(ctx, "UPDATE gpuledger.period SET run_id = $2, updated_at = now() WHERE period = $1", o.Period.Start(), res.RunID)
+	return stateError(err)
+}
+
+// logRun enters a run into the audit log, and whether it is the first of a month with
+// other rules.
+func logRun(ctx context.Context, tx pgx.Tx, o AllocateOptions, run string) error {
+	_, err := tx.Exec(ctx, `SELECT gpuledger.log($3, 'run published', r.period, r.id, jsonb_strip_nulls(jsonb_build_object(
+			'policy_sha256', encode(r.policy_sha256, 'hex'), 'owners_sha256', encode(r.owners_sha256, 'hex'), 'input_sha256', encode(r.input_sha256, 'hex'), 'output_sha256', encode(r.output_sha256, 'hex'),
+			'code_version', r.code_version, 'policy_changed', CASE WHEN b.policy_sha256 <> r.policy_sha256 THEN true END, 'owners_changed', CASE WHEN b.owners_sha256 <> r.owners_sha256 THEN true END)))
+		FROM gpuledger.run r LEFT JOIN gpuledger.period p ON p.period = r.period LEFT JOIN gpuledger.run b ON b.id = p.run_id WHERE r.id = $1 AND r.period = $2`, run, o.Period.Start(), o.By)
 	return err
 }
 

@@ -128,7 +128,7 @@ func (db *DB) PeriodState(ctx context.Context, m period.Month) (string, error) {
 
 // Reconcile returns the month's reconciliation and, in words, everything that does
 // not tie out: a difference, a line not given away exactly once, rollups that
-// differ from their facts.
+// differ from their facts, a closed month that is no longer what was closed.
 func (db *DB) Reconcile(ctx context.Context, m period.Month) (*chargeback.Table, []string, error) {
 	t, err := db.Query(ctx, "SELECT * FROM finance.reconciliation WHERE period = $1 ORDER BY source, account, billing_period, currency", m.Start())
 	if err != nil {
@@ -142,7 +142,8 @@ func (db *DB) Reconcile(ctx context.Context, m period.Month) (*chargeback.Table,
 	if err != nil {
 		return nil, nil, fmt.Errorf("reconcile: %w", err)
 	}
-	return t, problems, nil
+	changed, err := db.tampered(ctx, m)
+	return t, append(problems, changed...), err
 }
 
 // reconcileProblems re-adds the facts; nothing it reads was computed from a sum.

@@ -238,6 +238,9 @@ func (db *DB) createViews(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", n, err)
 			}
 		}
+		if _, err := tx.Exec(ctx, "SELECT gpuledger.grant_roles()"); err != nil {
+			return fmt.Errorf("roles: %w", err)
+		}
 		return nil
 	})
 }

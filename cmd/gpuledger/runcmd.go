@@ -129,7 +129,14 @@ func (a *app) runAll(ctx context.Context, cfg *Config, db *database, only period
 
 func (a *app) runMonth(ctx context.Context, cfg *Config, db *database, m period.Month) error {
 	state, err := db.PeriodState(ctx, m)
-	if err != nil || state == "closed" {
+	if err != nil {
+		return err
+	}
+	if state == "closed" {
+		moved, err := db.MovedInputs(ctx, m)
+		if len(moved) > 0 {
+			a.log.Warn("a closed month has new input; gpuledger adjust posts what it changes", "period", m.String(), "input", moved)
+		}
 		return err
 	}
 	res, err := (&allocateMonth{}).run(ctx, a, cfg, db, m)
@@ -148,7 +155,7 @@ func (a *app) runMonth(ctx context.Context, cfg *Config, db *database, m period.
 	if err != nil {
 		return err
 	}
-	above, err := db.ExceededGates(ctx, m, p.Gates)
+	above, err := db.ExceededGates(ctx, m, p.Gates, a.now())
 	for _, g := range above {
 		a.log.Warn("above a limit of the policy: "+g, "period", m.String())
 	}
