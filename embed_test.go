@@ -16,6 +16,7 @@ func TestMigrationsAreNotEdited(t *testing.T) {
 		"migrations/00004_inventory.sql":       "aada9a9114f4d97c73692ce170c531687e0f87d6beac5cc61b1e498bbd2ac3a1",
 		"migrations/00005_bills.sql":           "ca382f431e5c13f7f4ec6d6bee54680a2f8948f95f38cf8d935f9bb9a79d4f8a",
 		"migrations/00006_closing.sql":         "da859ce1039d625a96f5dec6d0cf005ca7aae29e906102665c3df867a955898b",
+		"migrations/00007_adjustments.sql":     "9979dc7cbc8b31bcc846b16928e937fafe2328bc062b249029e4f9fdde7a592a",
 	}
 	files, err := fs.Glob(Migrations, "migrations/*.sql")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 // MethodVersion names the arithmetic. It enters every unit's hash: change it when
 // the same inputs would give other ratios.
-const MethodVersion = "gpu-memory-weighted-v2"
+const MethodVersion = "gpu-memory-weighted-v3"
 
 // The remainder categories beyond those telemetry tells. The class of a line that
 // is on no node is its category.

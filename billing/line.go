@@ -117,7 +117,8 @@ type Line struct {
 
 // InstanceHours returns the instance time a NodeUsage line bills, in hours, and false
 // where neither quantity is a time, or one of a part of the machine that does not say how
-// many of it there are. Seconds and minutes become hours of twelve decimals.
+// many of it there are. Seconds and minutes become hours of twelve decimals. A correction that
+// takes usage back has a negative one; a negative quantity that costs something is none.
 func (l *Line) InstanceHours() (money.Amount, bool) {
 	if l.Component != Node && l.Component != "" && l.PerInstance <= 0 {
 		return money.Amount{}, false
@@ -126,7 +127,7 @@ func (l *Line) InstanceHours() (money.Amount, bool) {
 		quantity money.NullAmount
 		unit     string
 	}{{l.ConsumedQuantity, l.ConsumedUnit}, {l.PricingQuantity, l.PricingUnit}} {
-		if perHour, ok := unitsPerHour(q.unit); ok && q.quantity.Valid && q.quantity.Amount.Sign() >= 0 {
+		if perHour, ok := unitsPerHour(q.unit); ok && q.quantity.Valid && (q.quantity.Amount.Sign() >= 0 || l.Costs.Billed.Sign() <= 0 && l.Costs.Effective.Sign() <= 0) {
 			return inHours(q.quantity.Amount, perHour*max(1, l.PerInstance)), true
 		}
 	}

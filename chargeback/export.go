@@ -41,7 +41,8 @@ func Dimensions() []string {
 }
 
 // ExportQuery returns the SQL of a month's export grouped by the given dimensions,
-// with the period as $1. Costs and hours of the groups add up to the month's.
+// with the period as $1. Costs and hours of the groups add up to the month's. What was posted
+// in it of closed months comes last, under the month of the charge.
 func ExportQuery(by []string) (string, error) {
 	if len(by) == 0 {
 		return "", fmt.Errorf("nothing to group by; choose from %s", strings.Join(Dimensions(), ", "))
@@ -82,8 +83,8 @@ func ExportQuery(by []string) (string, error) {
 	}
 	return fmt.Sprintf(`SELECT to_char(period, 'YYYY-MM') AS period, currency, %s,
 	trim_scale(sum(billed_cost)) AS billed_cost, trim_scale(sum(effective_cost)) AS effective_cost, trim_scale(sum(list_cost)) AS list_cost,
-	trim_scale(sum(gpu_hours)) AS gpu_hours, round(sum(used_gib_hours), 6) AS used_gib_hours, round(sum(held_gib_hours), 6) AS held_gib_hours
-FROM %s WHERE period = $1
-GROUP BY period, currency, %s
-ORDER BY currency, %s`, strings.Join(selects, ", "), view, strings.Join(groups, ", "), strings.Join(groups, ", ")), nil
+	trim_scale(sum(gpu_hours)) AS gpu_hours, round(sum(used_gib_hours), 6) AS used_gib_hours, round(sum(held_gib_hours), 6) AS held_gib_hours, to_char(posting_period, 'YYYY-MM') AS posting_period
+FROM %s WHERE posting_period = $1
+GROUP BY period, posting_period, currency, %s
+ORDER BY period <> posting_period, period, currency, %s`, strings.Join(selects, ", "), view, strings.Join(groups, ", "), strings.Join(groups, ", ")), nil
 }

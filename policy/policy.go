@@ -247,7 +247,7 @@ func (p *Policy) validate() error {
 		{"driver_reserved", p.DriverReserved, []string{"exclude", "own_line"}, nil},
 		{"headline_cost", p.HeadlineCost, []string{"effective"}, []string{"billed", "list", "contracted"}},
 		{"credits_spread", p.CreditsSpread, []string{"none", ByBase}, nil},
-		{"adjustment.style", p.Adjustment.Style, []string{"delta"}, []string{"ledger"}},
+		{"adjustment.style", p.Adjustment.Style, []string{"delta", "ledger"}, nil},
 	} {
 		if slices.Contains(c.later, c.value) {
 			return fmt.Errorf("%s: %s is not available in this version; use %s", c.key, c.value, strings.Join(c.known, " or "))

@@ -118,6 +118,7 @@ type allocation struct {
 	o       AllocateOptions
 	nodes   *nodeIndex
 	dims    *ledgerDims
+	collect func(ctx context.Context, day time.Time, rows []row) error // gets the rows of units that are not stored, on a dry run; may be nil
 	written atomic.Int64
 	lines   atomic.Int64
 
@@ -297,6 +298,9 @@ func (a *allocation) unit(ctx context.Context, tx pgx.Tx, d *dayWork, u *unitWor
 	a.written.Add(1)
 	if a.o.DryRun {
 		out := newOutput(nil)
+		if a.collect != nil {
+			out.write = func(ctx context.Context, rows []row, _ [][16]byte) error { return a.collect(ctx, d.day, rows) }
+		}
 		err = a.compute(ctx, tx, d, u, out.add)
 		ref.rows, ref.output = out.rows, out.sum()
 		return ref, err

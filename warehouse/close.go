@@ -2,6 +2,7 @@ package warehouse
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,7 +90,8 @@ func stateError(err error) error {
 }
 
 // factsHash identifies all that a run says of a month: every fact with its line's costs
-// and its owner, by unit, in the order of their ids. It is SHA-256 over the SHA-256 of each.
+// and its owner, by unit, in the order of their ids. It is SHA-256 over the SHA-256 of each,
+// and over that and the adjustments posted in the month, if there are any.
 func factsHash(ctx context.Context, tx pgx.Tx, m period.Month, run string) ([]byte, error) {
 	var sum []byte
 	err := tx.QueryRow(ctx, `SELECT sha256(coalesce(string_agg(sha, ''::bytea ORDER BY unit_id), ''::bytea)) FROM (
@@ -101,7 +103,19 @@ func factsHash(ctx context.Context, tx pgx.Tx, m period.Month, run string) ([]by
 		JOIN gpuledger.bill_line l ON l.id = a.line_id AND l.charge_month = a.period
 		JOIN gpuledger.owner o ON o.id = a.owner_id LEFT JOIN gpuledger.pod pod ON pod.id = a.target_id
 		WHERE ru.run_id = $2 GROUP BY a.unit_id) u`, m.Start(), run).Scan(&sum)
-	return sum, err
+	if err != nil {
+		return nil, err
+	}
+	var posted []byte
+	err = tx.QueryRow(ctx, `SELECT sha256(convert_to(string_agg(concat_ws('|', b.charge_period, b.closed_run_id, b.run_id, a.posted, a.entry, a.charge_day, a.currency, a.source_id, a.payer, a.account, a.provider, a.billing_period, a.category, coalesce(a.moved_by, '-'),
+			coalesce(a.target_id, 0), o.key, a.model_id, a.mode, coalesce(a.node_id, 0), coalesce(a.node_pool, '-'), trim_scale(a.billed_cost), trim_scale(a.effective_cost), trim_scale(a.list_cost), trim_scale(a.contracted_cost), trim_scale(a.gpu_hours), trim_scale(a.used_byte_seconds), trim_scale(a.held_byte_seconds))
+			COLLATE "C", E'\n' ORDER BY b.id, a.entry, a.charge_day, a.currency, a.source_id, a.payer, a.account, a.provider, a.billing_period, a.category, a.moved_by, a.target_id, a.owner_id, a.model_id, a.mode, a.node_id, a.node_pool), 'UTF8'))
+		FROM gpuledger.adjustment a JOIN gpuledger.adjustment_batch b ON b.id = a.batch_id JOIN gpuledger.owner o ON o.id = a.owner_id WHERE b.posting_period = $1`, m.Start()).Scan(&posted)
+	if err != nil || posted == nil {
+		return sum, err
+	}
+	both := sha256.Sum256(append(sum, posted...))
+	return both[:], nil
 }
 
 // tampered says what of a closed month is no longer what was closed.

@@ -52,7 +52,7 @@ type ExplainedLine struct {
 // run of the month.
 func (db *DB) FindCharges(ctx context.Context, namespace, name string, at time.Time) ([]string, error) {
 	rows, err := db.pool.Query(ctx, `SELECT allocation_id::text FROM finance.allocation
-		WHERE namespace = $1 AND pod_name = $2 AND charge_start <= $3 AND charge_end > $3 AND period = date_trunc('month', $3 AT TIME ZONE 'UTC')::date
+		WHERE namespace = $1 AND pod_name = $2 AND charge_start <= $3 AND charge_end > $3 AND period = date_trunc('month', $3 AT TIME ZONE 'UTC')::date AND allocation_id IS NOT NULL
 		ORDER BY category <> 'pod', charge_start, allocation_id`, namespace, name, at)
 	if err != nil {
 		return nil, err

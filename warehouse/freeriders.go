@@ -89,7 +89,7 @@ func (db *DB) FreeRiders(ctx context.Context, m period.Month, p policy.Policy, o
 				return err
 			}
 		}
-		rows, err := tx.Query(ctx, "SELECT currency, sum(effective_cost)::text FROM finance.chargeback_month WHERE period = $1 GROUP BY currency", m.Start())
+		rows, err := tx.Query(ctx, "SELECT currency, sum(effective_cost)::text FROM finance.chargeback_month WHERE period = $1 AND posting_period = $1 GROUP BY currency", m.Start())
 		if err != nil {
 			return err
 		}

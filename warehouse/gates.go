@@ -44,18 +44,18 @@ func shares(g policy.Gates) []share {
 	return []share{
 		{
 			"no_telemetry", g.MaxNoTelemetry,
-			"SELECT currency, sum(effective_cost) FROM finance.chargeback_month WHERE period = $1 AND category = 'no_telemetry' GROUP BY 1",
-			"SELECT currency, coalesce(node, instance_type, 'no node') AS what, effective_cost AS cost FROM finance.allocation WHERE period = $1 AND category = 'no_telemetry'",
+			"SELECT currency, sum(effective_cost) FROM finance.chargeback_month WHERE period = $1 AND posting_period = $1 AND category = 'no_telemetry' GROUP BY 1",
+			"SELECT currency, coalesce(node, instance_type, 'no node') AS what, effective_cost AS cost FROM finance.allocation WHERE period = $1 AND posting_period = $1 AND category = 'no_telemetry'",
 		},
 		{
 			"estimated", g.MaxEstimated,
 			"SELECT currency, sum(effective_cost) FROM finance.coverage WHERE period = $1 AND method IN ('replica_request', 'even') GROUP BY 1",
-			"SELECT currency, coalesce(namespace || '/' || coalesce(workload_name, pod_name), category) || ' by ' || method AS what, effective_cost AS cost FROM finance.allocation WHERE period = $1 AND method IN ('replica_request', 'even')",
+			"SELECT currency, coalesce(namespace || '/' || coalesce(workload_name, pod_name), category) || ' by ' || method AS what, effective_cost AS cost FROM finance.allocation WHERE period = $1 AND posting_period = $1 AND method IN ('replica_request', 'even')",
 		},
 		{
 			"unowned", g.MaxUnowned,
-			"SELECT currency, sum(effective_cost) FROM finance.chargeback_month WHERE period = $1 AND team IS NULL GROUP BY 1",
-			"SELECT currency, coalesce(namespace, category) AS what, effective_cost AS cost FROM finance.allocation WHERE period = $1 AND team IS NULL",
+			"SELECT currency, sum(effective_cost) FROM finance.chargeback_month WHERE period = $1 AND posting_period = $1 AND team IS NULL GROUP BY 1",
+			"SELECT currency, coalesce(namespace, category) AS what, effective_cost AS cost FROM finance.allocation WHERE period = $1 AND posting_period = $1 AND team IS NULL",
 		},
 		{
 			"unmatched", g.Unmatched(),
@@ -127,7 +127,7 @@ func (db *DB) shareGates(ctx context.Context, m period.Month, s share) ([]Gate, 
 		return nil, err
 	}
 	rows, err := db.pool.Query(ctx, `WITH part (currency, cost) AS (`+s.cost+`), whole AS (
-			SELECT currency, sum(effective_cost) AS cost FROM finance.chargeback_month WHERE period = $1 GROUP BY 1
+			SELECT currency, sum(effective_cost) AS cost FROM finance.chargeback_month WHERE period = $1 AND posting_period = $1 GROUP BY 1
 		) SELECT p.currency, round(p.cost, 2)::text, coalesce(round(100 * p.cost / nullif(w.cost, 0), 2)::text, '-'), p.cost > $2::text::numeric * w.cost
 		FROM part p JOIN whole w USING (currency) WHERE p.cost <> 0 ORDER BY 1`, m.Start(), limit.String())
 	if err != nil {
@@ -162,17 +162,19 @@ func (db *DB) shareGates(ctx context.Context, m period.Month, s share) ([]Gate, 
 	return out, nil
 }
 
-// MovedInputs says which inputs of a month are no longer those of its run.
+// MovedInputs says which inputs of a month are no longer those of its run, or of the last
+// that adjusted it.
 func (db *DB) MovedInputs(ctx context.Context, m period.Month) ([]string, error) {
 	rows, err := db.pool.Query(ctx, `
 SELECT format('bill of %s, %s: loaded %s, after the run', s.name, to_char(d.billing_period, 'YYYY-MM'), to_char(d.loaded_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI'))
 FROM gpuledger.bill_delivery d JOIN gpuledger.source s ON s.id = d.source_id
 WHERE d.superseded_by IS NULL AND EXISTS (SELECT FROM gpuledger.bill_control c WHERE c.delivery_id = d.id AND c.charge_month = $1 AND c.in_scope)
-	AND EXISTS (SELECT FROM gpuledger.period p WHERE p.period = $1 AND p.run_id IS NOT NULL AND NOT EXISTS (SELECT FROM gpuledger.run_delivery rd WHERE rd.run_id = p.run_id AND rd.delivery_id = d.id))
+	AND EXISTS (SELECT FROM finance.current_run s WHERE s.period = $1 AND NOT EXISTS (SELECT FROM gpuledger.run_delivery rd WHERE rd.run_id = s.run_id AND rd.delivery_id = d.id))
 UNION ALL
 SELECT format('%s node-hours were read again after the run', count(DISTINCT h.id))
-FROM gpuledger.period p JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id JOIN gpuledger.unit_node_hour u ON u.unit_id = ru.unit_id JOIN gpuledger.node_hour h ON h.id = u.node_hour_id
-WHERE p.period = $1 AND h.superseded_by IS NOT NULL HAVING count(*) > 0
+FROM finance.current_run p JOIN gpuledger.run r ON r.id = p.run_id JOIN gpuledger.run_unit ru ON ru.run_id = p.own_run_id JOIN gpuledger.unit_node_hour u ON u.unit_id = ru.unit_id JOIN gpuledger.node_hour h ON h.id = u.node_hour_id
+	JOIN gpuledger.sample_load l ON l.id = h.superseded_by
+WHERE p.period = $1 AND (p.adjustment_id IS NULL OR l.finished_at > r.started_at) HAVING count(*) > 0
 ORDER BY 1`, m.Start())
 	if err != nil {
 		return nil, err

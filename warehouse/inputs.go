@@ -32,11 +32,15 @@ type line struct {
 	instanceID, instanceType string
 	payer, account           string
 	billed, effective, list  string
+	contracted, provider     string
+	sourceID                 int32
+	billingPeriod            time.Time
 }
 
 const selectLines = `SELECT l.id, s.name, l.key, l.ordinal, l.class, l.component, l.charge_start, l.charge_end, l.billed_us,
 		coalesce(l.instance_hours::text, ''),
-		l.currency, r.instance_id, r.instance_type, r.payer, r.account, l.billed_cost::text, l.effective_cost::text, coalesce(l.list_cost::text, '')
+		l.currency, r.instance_id, r.instance_type, r.payer, r.account, l.billed_cost::text, l.effective_cost::text, coalesce(l.list_cost::text, ''),
+		coalesce(l.contracted_cost::text, ''), r.provider, l.source_id, l.billing_period
 	FROM gpuledger.bill_line l
 	JOIN gpuledger.source s ON s.id = l.source_id
 	JOIN gpuledger.bill_resource r ON r.id = l.bill_resource_id `
@@ -44,7 +48,7 @@ const selectLines = `SELECT l.id, s.name, l.key, l.ordinal, l.class, l.component
 func scanLine(r pgx.CollectableRow) (*line, error) {
 	var l line
 	err := r.Scan(&l.id, &l.source, &l.key, &l.ordinal, &l.class, &l.component, &l.span.Start, &l.span.End, &l.billedUS, &l.quantity,
-		&l.currency, &l.instanceID, &l.instanceType, &l.payer, &l.account, &l.billed, &l.effective, &l.list)
+		&l.currency, &l.instanceID, &l.instanceType, &l.payer, &l.account, &l.billed, &l.effective, &l.list, &l.contracted, &l.provider, &l.sourceID, &l.billingPeriod)
 	l.span.Start, l.span.End = l.span.Start.UTC(), l.span.End.UTC()
 	return &l, err
 }

@@ -194,7 +194,8 @@ func spanHours(s period.Span) string {
 }
 
 // timedLines shares a window's time and byte-seconds out over those of its lines that
-// pay for devices, so that they are counted once however many lines there are.
+// pay for devices, so that they are counted once however many lines there are: those that
+// were billed first, for a correction changes what time costs, not how it was used.
 type timedLines struct {
 	weights []money.Weight
 	first   int // the line that takes all of it where none says how long it bills
@@ -202,9 +203,15 @@ type timedLines struct {
 
 func (a *allocation) timed(lines []*line) timedLines {
 	t := timedLines{weights: make([]money.Weight, len(lines)), first: -1}
+	var since time.Time // the first billing period
+	for _, l := range lines {
+		if a.hasDevices(l) && (since.IsZero() || l.billingPeriod.Before(since)) {
+			since = l.billingPeriod
+		}
+	}
 	billed := false
 	for i, l := range lines {
-		if !a.hasDevices(l) {
+		if !a.hasDevices(l) || l.billingPeriod.After(since) {
 			continue
 		}
 		if t.first < 0 {
@@ -212,7 +219,7 @@ func (a *allocation) timed(lines []*line) timedLines {
 		}
 		if l.billedUS != nil {
 			billed = true
-			t.weights[i] = money.W(uint64(*l.billedUS))
+			t.weights[i] = money.W(uint64(max(0, *l.billedUS)))
 		}
 	}
 	if !billed && t.first >= 0 {

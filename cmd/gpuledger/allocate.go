@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpuledger/billing/period"
+	"gpuledger/policy"
 	"gpuledger/warehouse"
 )
 
@@ -61,17 +62,8 @@ func (c *allocateMonth) run(ctx context.Context, a *app, cfg *Config, db *databa
 		return warehouse.RunResult{}, err
 	}
 	var res warehouse.RunResult
-	lastSaid := time.Now()
-	opts := warehouse.AllocateOptions{
-		Period: m, Policy: p, Owners: o, CodeVersion: version(), By: who(), DryRun: c.dryRun, Workers: c.workers,
-		Progress: func(day time.Time, of int) {
-			if time.Since(lastSaid) > 10*time.Second {
-				lastSaid = time.Now()
-				a.log.Info("allocating", "period", m.String(), "day", day.Day(), "of", of)
-			}
-		},
-		Warn: func(format string, args ...any) { a.log.Warn(fmt.Sprintf(format, args...), "period", m.String()) },
-	}
+	opts := a.allocateOptions(m, p, o)
+	opts.DryRun, opts.Workers = c.dryRun, c.workers
 	err = db.Locked(ctx, a.wait, []string{"allocate/" + m.String()}, func() error {
 		for range 3 { // an input may move while a month is allocated
 			if res, err = db.Allocate(ctx, opts); !errors.Is(err, warehouse.ErrInputsMoved) {
@@ -89,6 +81,21 @@ func (c *allocateMonth) run(ctx context.Context, a *app, cfg *Config, db *databa
 	}
 	a.log.Info("allocated", "period", m.String(), "run", res.RunID, "lines", res.Lines, "units", res.Units, "new_units", res.NewUnits, "rows", res.Rows)
 	return res, nil
+}
+
+// allocateOptions are those of every computation of a month.
+func (a *app) allocateOptions(m period.Month, p policy.Policy, o policy.Owners) warehouse.AllocateOptions {
+	lastSaid := time.Now()
+	return warehouse.AllocateOptions{
+		Period: m, Policy: p, Owners: o, CodeVersion: version(), By: who(),
+		Progress: func(day time.Time, of int) {
+			if time.Since(lastSaid) > 10*time.Second {
+				lastSaid = time.Now()
+				a.log.Info("allocating", "period", m.String(), "day", day.Day(), "of", of)
+			}
+		},
+		Warn: func(format string, args ...any) { a.log.Warn(fmt.Sprintf(format, args...), "period", m.String()) },
+	}
 }
 
 // who is the user a run is recorded under.

@@ -202,11 +202,20 @@ func TestRoles(t *testing.T) {
 		t.Errorf("the reader sees %s", got)
 	}
 	for _, refused := range []struct{ as, statement string }{
-		{reader, "SELECT * FROM gpuledger.bill_line"}, {reader, "SELECT gpuledger.log('x', 'x', NULL, NULL, '{}')"}, {reader, "DELETE FROM finance.allocation"},
-		{writer, "UPDATE gpuledger.period SET state = 'closed'"}, {writer, "SELECT gpuledger.close_period('2026-10-01', '2026-10.1', '', '[]', false, 'x', '', '')"},
-		{writer, "SELECT gpuledger.reopen_period('2026-10-01', 'x', 'y', 'z')"}, {writer, "UPDATE gpuledger.allocation SET ratio = 0"}, {writer, "DELETE FROM gpuledger.run"}, {writer, "INSERT INTO gpuledger.audit_log (at) VALUES (now())"},
-		{writer, "ALTER TABLE gpuledger.allocation DISABLE TRIGGER ALL"}, {writer, "DROP TABLE gpuledger.run"},
-		{closer, "INSERT INTO gpuledger.allocation SELECT * FROM gpuledger.allocation"}, {closer, "DELETE FROM gpuledger.bill_line"}, {closer, "UPDATE gpuledger.period SET state = 'open'"},
+		{reader, "SELECT * FROM gpuledger.bill_line"},
+		{reader, "SELECT gpuledger.log('x', 'x', NULL, NULL, '{}')"},
+		{reader, "DELETE FROM finance.allocation"},
+		{writer, "UPDATE gpuledger.period SET state = 'closed'"},
+		{writer, "SELECT gpuledger.close_period('2026-10-01', '2026-10.1', '', '[]', false, 'x', '', '')"},
+		{writer, "SELECT gpuledger.reopen_period('2026-10-01', 'x', 'y', 'z')"},
+		{writer, "UPDATE gpuledger.allocation SET ratio = 0"},
+		{writer, "DELETE FROM gpuledger.run"},
+		{writer, "INSERT INTO gpuledger.audit_log (at) VALUES (now())"},
+		{writer, "ALTER TABLE gpuledger.allocation DISABLE TRIGGER ALL"},
+		{writer, "DROP TABLE gpuledger.run"},
+		{closer, "INSERT INTO gpuledger.allocation SELECT * FROM gpuledger.allocation"},
+		{closer, "DELETE FROM gpuledger.bill_line"},
+		{closer, "UPDATE gpuledger.period SET state = 'open'"},
 	} {
 		if got := sql(t, refused.as, refused.statement); !strings.Contains(got, "permission denied") && !strings.Contains(got, "must be owner") && !strings.Contains(got, "cannot delete from view") {
 			t.Errorf("%s: %q", refused.statement, got)

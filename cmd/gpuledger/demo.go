@@ -151,15 +151,15 @@ func (c *demo) show(ctx context.Context, a *app, db *database, month period.Mont
 
 const demoByTeam = `WITH teams AS (
 		SELECT coalesce(team, '(no owner)') AS team, currency, sum(effective_cost) AS cost, sum(gpu_hours) AS hours, sum(used_gib_hours) AS used, 0 AS total
-		FROM finance.chargeback_month WHERE period = $1 GROUP BY 1, 2
+		FROM finance.chargeback_month WHERE posting_period = $1 GROUP BY 1, 2
 		UNION ALL
-		SELECT 'in all', currency, sum(effective_cost), sum(gpu_hours), sum(used_gib_hours), 1 FROM finance.chargeback_month WHERE period = $1 GROUP BY currency
+		SELECT 'in all', currency, sum(effective_cost), sum(gpu_hours), sum(used_gib_hours), 1 FROM finance.chargeback_month WHERE posting_period = $1 GROUP BY currency
 	) SELECT team, currency, round(cost, 2) AS effective_cost, round(100 * cost / max(cost) FILTER (WHERE total = 1) OVER (PARTITION BY currency), 1) AS percent,
 		round(hours, 1) AS gpu_hours, round(used) AS used_gib_hours
 	FROM teams ORDER BY currency, total, cost DESC`
 
 const demoRemainder = `SELECT category, coalesce(team, '(no owner)') AS payer, currency, round(sum(effective_cost), 2) AS effective_cost, round(sum(gpu_hours), 1) AS gpu_hours
-	FROM finance.chargeback_month WHERE period = $1 AND category <> 'pod' GROUP BY category, team, currency ORDER BY sum(effective_cost) DESC`
+	FROM finance.chargeback_month WHERE posting_period = $1 AND category <> 'pod' GROUP BY category, team, currency ORDER BY sum(effective_cost) DESC`
 
 // next says where everything is and what to try, as commands that run when copied.
 func (c *demo) next(ctx context.Context, a *app, db *database, took time.Duration) error {

@@ -264,7 +264,7 @@ func TestUsageAndHelp(t *testing.T) {
 	if code, out, _ := cli(t, "", "completion", "bash"); code != 0 || !strings.Contains(out, "gpuledger") {
 		t.Errorf("completion: exit %d", code)
 	}
-	if code, out, _ := cli(t, "", "version"); code != 0 || !strings.Contains(out, "gpu-memory-weighted-v2") {
+	if code, out, _ := cli(t, "", "version"); code != 0 || !strings.Contains(out, "gpu-memory-weighted-v3") {
 		t.Errorf("version: %d %s", code, fmt.Sprint(out))
 	}
 }

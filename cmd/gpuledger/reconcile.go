@@ -62,7 +62,7 @@ func reconciliationByMetric(t *chargeback.Table) *chargeback.Table {
 	for i, c := range t.Columns {
 		at[c.Name] = i
 	}
-	out := chargeback.NewTable("source", "account", "billing_period", "currency", "lines#", "cost", "bill#", "out_of_scope#", "pods#", "remainder#", "difference#")
+	out := chargeback.NewTable("source", "account", "billing_period", "currency", "lines#", "cost", "bill#", "out_of_scope#", "pods#", "remainder#", "adjustments#", "difference#")
 	for _, r := range t.Rows {
 		for _, m := range []string{"billed", "effective", "list"} {
 			name := m
@@ -71,7 +71,7 @@ func reconciliationByMetric(t *chargeback.Table) *chargeback.Table {
 			}
 			out.Rows = append(out.Rows, []chargeback.Cell{
 				r[at["source"]], r[at["account"]], chargeback.Text(r[at["billing_period"]].Text[:7]), r[at["currency"]], r[at["lines"]], chargeback.Text(name),
-				trim(r[at["bill_"+m]]), trim(r[at["out_of_scope_"+m]]), trim(r[at["allocated_"+m]]), trim(r[at["remainder_"+m]]), trim(r[at["difference_"+m]]),
+				trim(r[at["bill_"+m]]), trim(r[at["out_of_scope_"+m]]), trim(r[at["allocated_"+m]]), trim(r[at["remainder_"+m]]), trim(r[at["adjustments_"+m]]), trim(r[at["difference_"+m]]),
 			})
 		}
 	}

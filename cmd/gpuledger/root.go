@@ -127,7 +127,7 @@ func (a *app) root() *cobra.Command {
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "say more")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "say only what went wrong")
 	f.DurationVar(&a.wait, "wait", 0, "wait this long for another job's lock instead of skipping")
-	root.AddCommand(a.demoCmd(), a.initCmd(), a.migrateCmd(), a.ingestCmd(), a.allocateCmd(), a.runCmd(), a.reconcileCmd(), a.closeCmd(), a.reopenCmd(), a.logCmd(), a.doctorCmd(),
+	root.AddCommand(a.demoCmd(), a.initCmd(), a.migrateCmd(), a.ingestCmd(), a.allocateCmd(), a.runCmd(), a.reconcileCmd(), a.closeCmd(), a.adjustCmd(), a.reopenCmd(), a.logCmd(), a.doctorCmd(),
 		a.dbCmd(), a.explainCmd(), a.exportCmd(), a.statusCmd(), a.inventoryCmd(), a.billsCmd(), a.exportersCmd(), a.benchCmd(), a.versionCmd())
 	return root
 }

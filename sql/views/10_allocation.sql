@@ -1,5 +1,6 @@
 -- Every charge of every month's current run: who was given which part of which
--- bill line, why, and how well it is known.
+-- bill line, why, and how well it is known; then what was posted of closed months, by the
+-- day of the charge: those rows have no line, ratio, method or allocation_id.
 CREATE OR REPLACE VIEW finance.allocation AS
 SELECT
     a.period,
@@ -52,4 +53,55 @@ LEFT JOIN gpuledger.owner o ON o.id = a.owner_id
 LEFT JOIN gpuledger.gpu_model m ON m.id = a.model_id
 LEFT JOIN gpuledger.node n ON n.id = a.node_id
 LEFT JOIN gpuledger.cluster_name cn ON cn.cluster_id = n.cluster_id AND cn.valid @> l.charge_start
-LEFT JOIN gpuledger.pod pod ON pod.id = a.target_id;
+LEFT JOIN gpuledger.pod pod ON pod.id = a.target_id
+UNION ALL
+SELECT
+    b.charge_period,
+    a.charge_day::timestamp AT TIME ZONE 'UTC',
+    (a.charge_day + 1)::timestamp AT TIME ZONE 'UTC',
+    a.currency,
+    a.category,
+    a.moved_by,
+    o.team,
+    o.cost_center,
+    o.attributes ->> 'ai_model',
+    pod.namespace,
+    pod.workload_kind,
+    pod.workload_name,
+    pod.name,
+    pod.uid,
+    cn.name,
+    n.name,
+    nullif(a.node_pool, ''),
+    nullif(n.instance_type, ''),
+    nullif(m.name, ''),
+    nullif(a.mode, ''),
+    a.provider,
+    a.account,
+    NULL,
+    NULL,
+    NULL,
+    a.billed_cost,
+    a.effective_cost,
+    a.list_cost,
+    a.contracted_cost,
+    a.gpu_hours,
+    round(a.used_byte_seconds / 3865470566400.0, 12),
+    round(a.held_byte_seconds / 3865470566400.0, 12),
+    NULL,
+    NULL,
+    NULL,
+    b.run_id,
+    NULL,
+    b.posting_period,
+    'Correction',
+    o.attributes
+FROM gpuledger.adjustment a
+JOIN gpuledger.adjustment_batch b ON b.id = a.batch_id
+JOIN gpuledger.period p ON p.period = b.charge_period AND p.run_id = b.closed_run_id
+LEFT JOIN gpuledger.owner o ON o.id = a.owner_id
+LEFT JOIN gpuledger.gpu_model m ON m.id = a.model_id
+LEFT JOIN gpuledger.node n ON n.id = a.node_id
+LEFT JOIN gpuledger.cluster_name cn ON cn.cluster_id = n.cluster_id AND cn.valid @> a.charge_day::timestamp AT TIME ZONE 'UTC'
+LEFT JOIN gpuledger.pod pod ON pod.id = a.target_id
+WHERE a.posted;

@@ -17,5 +17,5 @@ JOIN gpuledger.run_unit ru ON ru.run_id = p.run_id
 JOIN gpuledger.workload_day w ON w.unit_id = ru.unit_id AND w.period = p.period
 LEFT JOIN gpuledger.gpu_model m ON m.id = w.model_id
 LEFT JOIN gpuledger.cluster_name cn ON cn.cluster_id = w.cluster_id AND cn.valid @> (w.charge_day::timestamp AT TIME ZONE 'UTC')
-WHERE w.gpu_hours > 0
+WHERE w.gpu_hours <> 0
 GROUP BY w.period, w.currency, cn.name, w.node_pool, m.name;
